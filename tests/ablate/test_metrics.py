@@ -8,7 +8,23 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tracer.ablate import LogitDifference, LogProb, Loss, Metric, attribution, metric_under_ablation, patch, plan
+from tracer.ablate import (
+    BUDGET,
+    LogitDifference,
+    LogProb,
+    Loss,
+    Metric,
+    OwnMetric,
+    attribution,
+    effect,
+    freeze,
+    integrated_gradients,
+    kl,
+    metric_under_ablation,
+    patch,
+    plan,
+    sweep,
+)
 from tracer.config import InitConfig, ModelConfig
 from tracer.data.probes import per_token_loss
 from tracer.interventions.edits import applied
@@ -86,3 +102,74 @@ def test_a_token_that_is_none_is_named_wherever_a_metric_is_read(model: Transfor
     ):
         with pytest.raises(ValueError, match=f"token {token} is outside the vocabulary: 0 to 10"):
             asked()
+
+
+def cost(logits: Tensor, targets: Tensor, clean: Tensor) -> Tensor:
+    """The loss, as somebody would write it, at one number a sequence."""
+    return -logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0].mean(-1)
+
+
+def moved(logits: Tensor, targets: Tensor, clean: Tensor) -> Tensor:
+    """Squared distance to the clean logits."""
+    return (logits - clean).pow(2).sum((1, 2))
+
+
+SETS = [[], [(0, 1)], [(1, 0)], [(0, 1), (1, 1)]]
+OWN = {"a function": cost, "by name": "tests.ablate.test_metrics:cost", "with its positions": OwnMetric(cost)}
+
+
+@pytest.mark.parametrize("metric", OWN.values(), ids=list(OWN))
+@pytest.mark.parametrize("edited", [False, True], ids=["together", "one by one"])
+def test_a_metric_of_ones_own(model: Transformer, metric: Any, edited: bool) -> None:
+    with applied(plan([(0, 0)], "zero") if edited else []):
+        found = metric_under_ablation(model, TOKENS, SETS, "resample", metric=metric)
+        expected = metric_under_ablation(model, TOKENS, SETS, "resample")
+        torch.testing.assert_close(found, expected.mean(2, keepdim=True), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("budget", [BUDGET, 200_000], ids=["whole", "in pieces"])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_it_sees_the_clean_logits_of_the_same_rows(model: Transformer, budget: int, frozen: bool) -> None:
+    """Whatever is off, however the work is split: the clean run is beside itself, each row beside its own."""
+    where = slice(2, 5)
+    off = metric_under_ablation(
+        model, TOKENS, [[], [(0, 1)]], metric=OwnMetric(moved, where), frozen=frozen, budget=budget
+    )
+    before = model(TOKENS)
+    with applied([*plan([(0, 1)], "zero"), *(freeze(model, TOKENS) if frozen else [])]):
+        expected = (model(TOKENS) - before)[:, where].pow(2).sum((1, 2))
+    torch.testing.assert_close(off[:, :, 0], torch.stack([torch.zeros(3).double(), expected]), atol=1e-12, rtol=0)
+    assert expected.min() > 1e-3
+
+
+def test_kl_to_the_clean_model_in_every_question(model: Transformer) -> None:
+    before = model(TOKENS)[:, :-1].log_softmax(-1)
+    with applied(plan([(1, 0)], "zero")):
+        after = model(TOKENS)[:, :-1].log_softmax(-1)
+    expected = (before.exp() * (before - after)).sum(-1).mean()
+    assert float(effect(model, TOKENS, [(1, 0)], metric="kl").mean) == pytest.approx(float(expected), rel=1e-9)
+    assert float(sweep(model, TOKENS, metric="kl").sel(layer=1, head=0)) == pytest.approx(float(expected), rel=1e-9)
+    found = integrated_gradients(model, TOKENS, metric="kl", steps=32, verify=4)
+    assert float(found["exact"][1, 0]) == pytest.approx(float(expected), rel=1e-9)
+    layer = metric_under_ablation(model, TOKENS, [[(1, 0), (1, 1)]], metric="kl").mean()
+    assert float(found["estimate"][1].sum()) == pytest.approx(float(layer), rel=0.01), "heads sum to the whole layer"
+    same = patch(model, TOKENS, TOKENS, "z", OwnMetric(kl))
+    assert float(abs(same).max()) < 1e-12, "nothing of one prompt changes another run of it"
+    with pytest.raises(ValueError, match="where its gradient is 0"):
+        attribution(model, TOKENS, metric="kl")
+
+
+SAYS: list[tuple[Any, str]] = [
+    (lambda logits, targets, clean: logits.mean((0, 1, 2)), r"<lambda> returned shape \[\] .* one number a sequence"),
+    (lambda logits, targets, clean: 0.5, r"<lambda> returned a float .* a tensor \[3\]"),
+    (lambda logits, targets, clean: logits.mean((1, 2)) * float("nan"), "<lambda> returned nan for 3 of 3 sequences"),
+    ("los", "metric='los' is none: there are loss, kl, or write module:name"),
+    ("tests.ablate.test_metrics:nothing", "has no nothing"),
+    (Loss, "is none: give a name"),
+]
+
+
+@pytest.mark.parametrize(("metric", "message"), SAYS, ids=range(len(SAYS)))
+def test_what_is_no_metric_is_refused_by_name(model: Transformer, metric: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        metric_under_ablation(model, TOKENS, [[(0, 1)]], metric=metric)

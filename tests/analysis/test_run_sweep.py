@@ -1,8 +1,11 @@
 """Sweeps over a whole run: right numbers, computed once, whatever kills them, on one process or two."""
 
+import importlib
+import json
 import re
 import shutil
 import signal
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +17,9 @@ import xarray as xr
 
 from tracer import ablate, data
 from tracer.analysis.eval_sequences import Batches, batches
+from tracer.analysis.given_tokens import given_tokens
 from tracer.analysis.run_sweep import sweep_run
+from tracer.cli.commands import main
 from tracer.config import RecordConfig, TrainConfig
 from tracer.data import probes
 from tracer.presets import preset
@@ -260,3 +265,82 @@ def test_text_that_is_gone_is_replaced_by_what_the_run_kept(run):
     kept = batches(run)
     assert kept.note == "the text it was trained on has changed since" and kept.text is not None
     np.testing.assert_array_equal(kept.text, whole.text[:3, :24])
+
+
+def rank(logits: torch.Tensor, targets: torch.Tensor, clean: torch.Tensor) -> torch.Tensor:
+    """How many tokens stand above the right one, mean over positions."""
+    right = logits.gather(-1, targets[..., None])
+    return (logits > right).double().sum(-1).mean(-1)
+
+
+def test_another_metric_and_other_tokens_are_kept_apart(run):
+    """Beside the run's own effects, and beside each other: each says of what it is, and none is taken for another."""
+    tokens = torch.randint(1, 65, (5, 24), generator=torch.Generator().manual_seed(1))
+    loss = sweep_run(run, "zero", [4]).load()
+    here = f"{__name__}:rank"
+    of_kl = sweep_run(run, "zero", [4], metric="kl").load()
+    of_rank = sweep_run(run, "zero", [4], metric=here).load()
+    on_tokens = sweep_run(run, "zero", [4], metric=rank, tokens=tokens).load()
+    xr.testing.assert_identical(run.effects, loss)
+    assert "metric" not in loss["effect"].attrs, "as it was before there was another"
+    kept = run.own_effects
+    assert len(kept) == 3 and {name.partition("-")[0] for name in kept} == {"kl", "rank"}
+    assert [found["effect"].attrs["metric"] for found in (of_kl, of_rank, on_tokens)] == ["kl", here, here]
+    assert on_tokens["effect"].attrs["tokens"].startswith("tokens: 5 sequences of 24 tokens, sha256 ")
+    model, found = run.model(4), batches(run)
+    for probe, rows, where in found.sequences():
+        for metric, table in ((ablate.kl, of_kl), (rank, of_rank)):
+            expected = ablate.sweep(model, rows, metric=metric, positions=where)
+            np.testing.assert_allclose(table["effect"].sel(step=4, probe=probe, mode="zero"), expected, atol=1e-6)
+    expected = ablate.sweep(model, tokens, metric=rank)
+    np.testing.assert_allclose(on_tokens["effect"].sel(step=4, probe="tokens", mode="zero"), expected, atol=1e-6)
+    assert float(abs(expected).max()) > 0.01
+    told = Told()
+    sweep_run(run, "zero", [4], metric=here, tokens=tokens.numpy(), progress=told)
+    assert told == [(0, 0)], "computed once, however it is named"
+
+
+def test_a_metric_whose_code_has_changed_is_another(run, tmp_path, monkeypatch):
+    source, code = (
+        tmp_path / "changing.py",
+        "def far(logits, targets, clean):\n    return (logits - clean).{}((1, 2))\n",
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    found = []
+    for what in ("amax", "amin"):
+        source.write_text(code.format(what))
+        sys.modules.pop("changing", None)
+        importlib.invalidate_caches()
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+        found.append(sweep_run(run, "zero", [4], metric="changing:far").load())
+    assert len(run.own_effects) == 2
+    assert float(found[0]["effect"].max()) > 0 > float(found[1]["effect"].min())
+
+
+REFUSED = [
+    ({"metric": lambda logits, targets, clean: logits.mean((1, 2))}, "cannot be named again, and a run keeps which"),
+    ({"tokens": torch.zeros(2, 26, dtype=torch.long)}, "sequences of 26 tokens, the context holds n_ctx=24"),
+    ({"tokens": torch.full((2, 9), 65)}, "token 65 is outside the vocabulary: 0 to 64"),
+    ({"tokens": torch.zeros(2, 9)}, r"whole numbers \[sequence pos\], not torch.float32 \[2, 9\]"),
+    ({"tokens": torch.zeros(1, 9, dtype=torch.long), "modes": "mean"}, "holds 1 sequence, and mean takes"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("how", "says"), REFUSED, ids=range(len(REFUSED)))
+def test_what_cannot_be_kept_or_read_is_refused(run, how, says):
+    with pytest.raises(ValueError, match=says):
+        sweep_run(run, **how)
+    assert not (run.dir / "effects.zarr").exists()
+
+
+def test_the_command_takes_the_same_words(run, tmp_path, capsys):
+    np.save(tmp_path / "ids.npy", np.arange(1, 61).reshape(3, 20))
+    words = ["sweep", str(run.dir), "--modes", "zero", "--steps", "4", "--json", "--metric", f"{__name__}:rank"]
+    with pytest.raises(SystemExit) as done:
+        main([*words, "--tokens", str(tmp_path / "ids.npy")])
+    said = json.loads(capsys.readouterr().out)
+    assert done.value.code == 0 and said["metric"] == f"{__name__}:rank" and said["probes"] == ["tokens"]
+    assert said["tokens"].startswith("ids.npy: 3 sequences of 20 tokens")
+    (tmp_path / "words.txt").write_text(" ".join(map(str, range(1, 60))))
+    told = given_tokens(tmp_path / "words.txt", run).tokens
+    assert told.tolist() == [[0, *range(1, 24)], [0, *range(24, 47)]], "rows of the context, each with its start token"

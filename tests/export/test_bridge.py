@@ -48,6 +48,21 @@ GO = {
 }
 
 
+@pytest.mark.parametrize("name", ["LayerNorm", "no W_O", "five heads of 24"])
+def test_weights_and_their_products_are_those_of_transformer_lens(name: str) -> None:
+    model = as_trained(GO[name], torch.float64)
+    bridge: Any = to_bridge(model)
+    for weight in ("W_Q", "W_K", "W_V", "W_O"):
+        torch.testing.assert_close(getattr(model, weight), getattr(bridge, weight), atol=1e-14, rtol=0)
+    for product in ("QK", "OV"):
+        ours, theirs = getattr(model, product), getattr(bridge, product)
+        assert ours.AB.shape == (2, GO[name].n_heads, 24, 24)
+        torch.testing.assert_close(ours.AB, theirs.AB, atol=1e-12, rtol=0)
+    shapes = [list(getattr(model, weight).shape) for weight in ("W_Q", "W_O")]
+    width = GO[name].head_width
+    assert shapes == [[2, GO[name].n_heads, 24, width], [2, GO[name].n_heads, width, 24]]
+
+
 @pytest.mark.parametrize("name", GO)
 def test_logits_patterns_and_z_agree(name: str) -> None:
     config = GO[name]

@@ -19,7 +19,7 @@ from tracer.ablate.estimates import Estimate, estimate
 from tracer.ablate.firstorder import attribution, integrated_gradients
 from tracer.ablate.induction_tests import HeadTest
 from tracer.ablate.memory import BUDGET
-from tracer.ablate.metrics import LogitDifference, LogProb, Loss, Metric, Probability
+from tracer.ablate.metrics import AnyMetric, LogitDifference, LogProb, Loss, Metric, OwnMetric, Probability, kl
 from tracer.ablate.nulls import Null, benjamini_hochberg, holm, null, random_sets
 from tracer.ablate.outcomes import agree, change, disagreements, head_outcomes, outcomes
 from tracer.ablate.parts import MLP, Attention, Edge, Part, Path, check_heads
@@ -35,10 +35,10 @@ from tracer.measures.aliases import Head
 Finding = HeadTest  # its name before it was told from that of a diagnosis
 
 __all__ = [
-    "BUDGET", "DRAWS", "MLP", "MODES", "Attention", "Edge", "Effect", "Estimate", "Found", "Head",
-    "HeadTest", "LogProb", "LogitDifference", "Loss", "Metric", "Mode", "Null", "Part", "Path", "Plans", "Probability",
-    "Repair", "Verdict", "agree", "attribution", "averaged", "benjamini_hochberg", "build_up", "change", "check_heads",
-    "derangement", "disagreements", "effect", "estimate", "freeze", "head_outcomes", "holm", "inputs",
-    "integrated_gradients", "knock_down", "losses", "null", "outcomes", "pairs", "patch", "plan", "planner",
+    "BUDGET", "DRAWS", "MLP", "MODES", "AnyMetric", "Attention", "Edge", "Effect", "Estimate", "Found", "Head",
+    "HeadTest", "LogProb", "LogitDifference", "Loss", "Metric", "Mode", "Null", "OwnMetric", "Part", "Path", "Plans",
+    "Probability", "Repair", "Verdict", "agree", "attribution", "averaged", "benjamini_hochberg", "build_up", "change",
+    "check_heads", "derangement", "disagreements", "effect", "estimate", "freeze", "head_outcomes", "holm", "inputs",
+    "integrated_gradients", "kl", "knock_down", "losses", "null", "outcomes", "pairs", "patch", "plan", "planner",
     "random_sets", "metric_under_ablation", "reference_z", "repeat_gain", "self_repair", "sweep", "verdict",
 ]  # fmt: skip

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from tracer.ablate.estimates import Estimate, estimate
+from tracer.ablate.metrics import AnyMetric, metric_of, reader
 from tracer.ablate.parts import Part, check_heads
 from tracer.ablate.planner import averaged, inputs, planner, ready
 from tracer.data.probes import per_token_loss
@@ -20,21 +21,23 @@ from tracer.model.protocol import HeadModel
 
 @dataclass(frozen=True)
 class Effect:
-    """What an ablation did to a batch: the loss of every next token before and after."""
+    """What an ablation did to a batch: the loss of every next token before and after, or another metric."""
 
     clean: Float[Tensor, "batch loss_pos"]
-    """Loss in nats of each next token, nothing ablated."""
+    """Loss in nats of each next token, nothing ablated; of another metric, what it says where it reads."""
     ablated: Float[Tensor, "batch loss_pos"]
     """The same with the heads off (mean over draws for resample)."""
+    long_name: str = field(default="next-token loss", kw_only=True)
+    units: str = field(default="nats", kw_only=True)
 
     @property
     def delta(self) -> Float[Tensor, "batch loss_pos"]:
-        """Change in loss per token; positive means that the heads helped."""
+        """Change in loss per token; positive means that the heads helped, as of every metric that rises with harm."""
         return self.ablated - self.clean
 
     @property
     def mean(self) -> float:
-        """Mean change in next-token loss, in nats."""
+        """Mean change in next-token loss, in nats, or in the metric."""
         return float(self.delta.mean())
 
     def over(self, positions: slice = slice(None)) -> Estimate:
@@ -55,8 +58,12 @@ def effect(
     frozen: bool = False,
     draws: int = DRAWS,
     seed: int = 0,
+    metric: AnyMetric | None = None,
 ) -> Effect:
     """Per-token losses of a batch with a set of heads (or other parts) off, beside the clean ones.
+
+    `metric` is another thing to measure: "kl", a function of (logits, targets, clean) that returns one number a
+    sequence (`OwnMetric`), its name "module:name", `LogitDifference(right, wrong)`.
 
     `positions` are the query positions at which heads, layers' attention, MLPs and senders of paths are off (default:
     all). `reference` (default: `tokens` itself) is where mean and resample take replacements; it must be as long as
@@ -66,7 +73,7 @@ def effect(
     """
     parts = list(parts)
     ready(model, tokens)
-    if tokens.shape[1] < 2:
+    if metric is None and tokens.shape[1] < 2:
         raise ValueError("one token has no next one to be predicted: give sequences of two or more")
     _check_some_stay(model, parts)
     heads = [part for part in parts if isinstance(part, tuple)]
@@ -76,8 +83,14 @@ def effect(
         layers=layers,
     )(parts)  # fmt: skip
 
+    given = inputs(model, tokens)
+    if metric is not None:
+        of, before = metric_of(metric), model(given)
+        read = reader(of, tokens, given.shape[1], model.d_vocab, lambda: before)
+        return Effect(read(before), averaged(plans, lambda: read(model(given))), long_name=of.long_name, units=of.units)
+
     def losses() -> Tensor:
-        return per_token_loss(model(inputs(model, tokens)), tokens)
+        return per_token_loss(model(given), tokens)
 
     return Effect(losses(), averaged(plans, losses))
 

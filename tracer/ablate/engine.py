@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tracer.ablate.memory import BUDGET, split
-from tracer.ablate.metrics import Loss, Metric, reader, wanted
+from tracer.ablate.metrics import AnyMetric, Metric, OwnMetric, metric_of, reader, wanted
 from tracer.ablate.parts import check_heads
 from tracer.ablate.planner import Plans, averaged, checked, inputs, planner, ready
 from tracer.ablate.prefix_cached import PrefixCachedForward, Variant
@@ -66,7 +66,7 @@ def metric_under_ablation(
     sets: Iterable[Iterable[Head]],
     mode: Mode | str = "zero",
     *,
-    metric: Metric | None = None,
+    metric: AnyMetric | None = None,
     reference: Int[Tensor, "reference_batch reference_pos"] | None = None,
     frozen: bool = False,
     draws: int = DRAWS,
@@ -76,12 +76,14 @@ def metric_under_ablation(
 ) -> Float[Tensor, "set batch read"]:
     """The metric (default: `Loss()`) with each set of heads off, mean over draws; an empty set is the clean run.
 
-    Arguments as in `effect`. `budget` is how many bytes the work may take beside weights and results; sets and
-    sequences are split to fit. One that is being edited runs once a set instead, as does a model that others wrote,
-    from the first layer on that loses a head where its stream is seen.
+    `metric` is one of `tracer.ablate`, a function of (logits, targets, clean), which gives one number a sequence (read
+    is 1; `OwnMetric`), or a name, "kl", "loss" or "module:name". Arguments as in `effect`. `budget` is how many bytes
+    the work may take beside weights and results; sets and sequences are split to fit. One that is being edited runs
+    once a set instead, as does a model that others wrote, from the first layer on that loses a head where its stream is
+    seen.
     """
     ready(model, tokens)
-    metric = metric or Loss()
+    metric = metric_of(metric)
     chosen = [tuple(check_heads(model, heads)) for heads in sets]
     if not chosen:
         raise ValueError("there are no sets of heads to switch off: name at least one")
@@ -98,8 +100,8 @@ def metric_under_ablation(
 
 
 def _together(
-    model: Transformer, tokens: Tensor, sets: Sets, metric: Metric, mode: Mode | str, source: Tensor, draws: range,
-    frozen: bool, budget: int, progress: Progress | None,
+    model: Transformer, tokens: Tensor, sets: Sets, metric: Metric | OwnMetric, mode: Mode | str, source: Tensor,
+    draws: range, frozen: bool, budget: int, progress: Progress | None,
 ) -> Float[Tensor, "set batch read"]:  # fmt: skip
     config, given = model.config, inputs(model, tokens)
     model.check(given)
@@ -116,7 +118,12 @@ def _together(
         some = slice(first, first + pieces.sequences)
         suffixes = PrefixCachedForward(model, given[some], where[some], replacements(some), frozen)
 
-        def read(x: Tensor, some: slice = some) -> Float[Tensor, "state batch read"]:
+        def read(
+            x: Tensor, some: slice = some, suffixes: PrefixCachedForward = suffixes
+        ) -> Float[Tensor, "state batch read"]:
+            if isinstance(metric, OwnMetric):
+                at_once = max(1, pieces.rows // (2 * x.shape[2]))  # of whole sequences, beside the clean ones
+                return _of_sequences(model, metric, x, suffixes.clean()[0], targets[some, :, 0], at_once)
             rows = x.flatten(0, 2)
             of_rows = targets[some].expand(len(x), -1, -1, -1).flatten(0, 2)
             parts = zip(rows.split(pieces.rows), of_rows.split(pieces.rows), strict=True)
@@ -124,12 +131,12 @@ def _together(
 
         if not sets[0]:
             clean = read(suffixes.clean())
-            values = clean.new_zeros(len(sets), *where.shape) if values is None else values
+            values = clean.new_zeros(len(sets), len(given), clean.shape[2]) if values is None else values
             values[0, some] = clean[0]
         for start in range(0, len(variants), pieces.variants):
             part = variants[start : start + pieces.variants]
             found = read(suffixes.run([variant for _, variant in part]))
-            values = found.new_zeros(len(sets), *where.shape) if values is None else values
+            values = found.new_zeros(len(sets), len(given), found.shape[2]) if values is None else values
             values[:, some].index_add_(0, torch.tensor([i for i, _ in part], device=found.device), found / len(draws))
             done += len(part) * found.shape[1]
             if progress:
@@ -138,11 +145,23 @@ def _together(
     return values
 
 
+def _of_sequences(
+    model: Transformer, metric: OwnMetric, x: Float[Tensor, "state batch read d_model"],
+    before: Float[Tensor, "batch read d_model"], targets: Int[Tensor, "batch read"], at_once: int,
+) -> Float[Tensor, "state batch 1"]:  # fmt: skip
+    """The metric of each state; the clean logits of some sequences serve all states."""
+    parts = []
+    for states, clean, of_rows in zip(x.split(at_once, 1), before.split(at_once), targets.split(at_once), strict=True):
+        unablated = model.logits(clean)
+        parts.append(torch.stack([metric.of_sequences(model.logits(state), of_rows, unablated) for state in states]))
+    return torch.cat(parts, 1)[..., None]
+
+
 def _one_by_one(
-    model: HeadModel, tokens: Tensor, sets: Sets, metric: Metric, plans: Plans, progress: Progress | None
+    model: HeadModel, tokens: Tensor, sets: Sets, metric: Metric | OwnMetric, plans: Plans, progress: Progress | None
 ) -> Float[Tensor, "set batch read"]:  # fmt: skip
     given = inputs(model, tokens)
-    of_logits = reader(metric, tokens, given.shape[1], model.d_vocab)
+    of_logits = reader(metric, tokens, given.shape[1], model.d_vocab, lambda: model(given))
     begins = Counter(heads[0][0] for heads in sets if heads)
     values: list[Tensor] = []
     begin: Callable[[], AbstractContextManager[None]] = nullcontext

@@ -14,7 +14,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tracer.ablate.engine import metric_under_ablation
-from tracer.ablate.metrics import Loss, Metric, reader
+from tracer.ablate.metrics import AnyMetric, OwnMetric, kl, metric_of, reader
 from tracer.ablate.planner import checked, inputs, reference_z
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import Edit, applied
@@ -44,7 +44,7 @@ def attribution(
     tokens: Int[Tensor, "batch pos"],
     mode: Mode | str = "zero",
     *,
-    metric: Metric | None = None,
+    metric: AnyMetric | None = None,
     reference: Int[Tensor, "reference_batch reference_pos"] | None = None,
     draws: int = DRAWS,
     seed: int = 0,
@@ -64,7 +64,7 @@ def integrated_gradients(
     tokens: Int[Tensor, "batch pos"],
     mode: Mode | str = "zero",
     *,
-    metric: Metric | None = None,
+    metric: AnyMetric | None = None,
     reference: Int[Tensor, "reference_batch reference_pos"] | None = None,
     draws: int = DRAWS,
     seed: int = 0,
@@ -83,16 +83,21 @@ def integrated_gradients(
 
 
 def _estimated(
-    model: HeadModel, tokens: Tensor, mode: Mode | str, metric: Metric | None, reference: Tensor | None, draws: int,
+    model: HeadModel, tokens: Tensor, mode: Mode | str, metric: AnyMetric | None, reference: Tensor | None, draws: int,
     seed: int, verify: int, steps: int,
 ) -> xr.Dataset:  # fmt: skip
     import xarray as xr
 
-    metric, given = metric or Loss(), inputs(model, tokens)
+    metric, given = metric_of(metric), inputs(model, tokens)
+    if not steps and isinstance(metric, OwnMetric) and metric.function is kl:
+        raise ValueError(
+            "metric='kl' is least at the clean run, where its gradient is 0 for every head: take "
+            "ablate.integrated_gradients, or ablate.sweep, which is exact"
+        )
     source = checked(given, mode, reference, draws)
     clean = reference_z(model, given)
     taps = [f"blocks.{layer}.attn.hook_z" for layer in range(model.n_layers)]
-    of_logits = reader(metric, tokens, given.shape[1], model.d_vocab)
+    of_logits = reader(metric, tokens, given.shape[1], model.d_vocab, lambda: model(given))
 
     def gradients(added: dict[str, Tensor]) -> dict[str, Tensor]:
         """d metric / d z where `added` was added to z."""

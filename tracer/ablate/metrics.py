@@ -1,13 +1,14 @@
 """What an ablation is judged by: numbers read from the logits at some positions of each sequence.
 
-Whoever computes logits asks a metric where it reads (`where`), and unembeds nothing else.
+Whoever computes logits asks a metric where it reads (`where`), and unembeds nothing else. A metric of somebody's own is
+a function of (logits, targets, clean) that returns one number a sequence (`OwnMetric`); `kl` is written as one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tracer.model.protocol import check_vocabulary
+from tracer.named_code import name_of, named
 
 Where = int | tuple[int, ...] | Int[Tensor, " sequence"]
 """Positions whose next token is predicted: the same in every sequence, or one for each; negative ones from the end."""
@@ -127,8 +129,99 @@ class LogitDifference:
         return right - wrong
 
 
+Of = Callable[..., Tensor]
+"""(logits [batch read d_vocab], targets [batch read], clean, as logits) -> one number a sequence [batch]."""
+
+
+@dataclass(frozen=True, eq=False)
+class OwnMetric:
+    """A function of (logits, targets, clean) that returns one number a sequence, at some loss positions (default: all).
+
+    `logits` [batch read d_vocab] are those of the model with heads off, `clean` those of the same sequences and
+    positions with nothing off, `targets` [batch read] the next tokens there. An effect is the number with heads off
+    minus that of the clean run: positive, the head helped, where the function rises as the model gets worse
+    (`worse=1`); of one that falls, such as an accuracy, say `worse=-1`, and negative effects are those of useful heads.
+    Whole sequences are given, so that the logits of one and its clean ones are held, whatever the budget of a sweep.
+    """
+
+    function: Of
+    positions: slice = field(default_factory=lambda: slice(None))
+    label: str = ""
+    """Default: the function's name."""
+    units: str = ""
+    worse: int = 1
+
+    @property
+    def long_name(self) -> str:
+        return self.label or getattr(self.function, "__name__", type(self.function).__name__)
+
+    def where(self, tokens: Int[Tensor, "batch pos"], n_read: int) -> Int[Tensor, "batch read"]:
+        return Loss(self.positions).where(tokens, n_read)
+
+    def targets(self, tokens: Int[Tensor, "batch pos"], n_read: int) -> Int[Tensor, "batch read target"]:
+        return Loss(self.positions).targets(tokens, n_read)
+
+    def of_sequences(
+        self, logits: Float[Tensor, "batch read d_vocab"], targets: Int[Tensor, "batch read"],
+        clean: Float[Tensor, "batch read d_vocab"],
+    ) -> Float[Tensor, " batch"]:  # fmt: skip
+        """What the function says, as at least float32; ValueError where it is not one number a sequence."""
+        logits = _at_least_float(logits)
+        found: Any = self.function(logits, targets, _at_least_float(clean))
+        name, n = name_of(self.function), len(logits)
+        if not isinstance(found, Tensor) or found.shape != (n,):
+            what = f"shape {list(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+            raise ValueError(
+                f"metric {name} returned {what} for logits {list(logits.shape)} [batch read d_vocab]: it must return "
+                f"one number a sequence, a tensor [{n}]"
+            )
+        if n_nan := int(found.isnan().sum()):
+            raise ValueError(f"metric {name} returned nan for {n_nan} of {n} sequences: there is no effect to say")
+        return found.to(logits)
+
+
+def kl(
+    logits: Float[Tensor, "batch read d_vocab"], targets: Int[Tensor, "batch read"],
+    clean: Float[Tensor, "batch read d_vocab"],
+) -> Float[Tensor, " batch"]:  # fmt: skip
+    """KL(clean || ablated) of the next token in nats, mean over positions; 0 for the clean run, never below."""
+    return F.kl_div(logits.log_softmax(-1), clean.log_softmax(-1), log_target=True, reduction="none").sum(-1).mean(-1)
+
+
+AnyMetric = Metric | OwnMetric | Of | str
+"""A metric, a function of (logits, targets, clean), or a name: of `NAMED`, or `module:name`."""
+NAMED: dict[str, Callable[[slice], Metric | OwnMetric]] = {
+    "loss": Loss,
+    "kl": lambda positions: OwnMetric(kl, positions, "KL(clean || ablated) of the next token", "nats"),
+}
+
+
+def metric_of(metric: AnyMetric | None, positions: slice | None = None) -> Metric | OwnMetric:
+    """The metric that is meant (None: `Loss`), at these loss positions where it is a name or a function.
+
+    ValueError for positions beside a metric that knows its own, and for what is none.
+    """
+    given = metric
+    if isinstance(metric, str) and metric not in NAMED and ":" in metric:
+        metric = named(metric, "metric")
+    if metric is None or isinstance(metric, str):
+        if metric is not None and metric not in NAMED:
+            raise ValueError(f"metric={metric!r} is none: there are {', '.join(NAMED)}, or write module:name")
+        return NAMED[metric or "loss"](positions or slice(None))
+    if isinstance(metric, OwnMetric | Metric) and not isinstance(metric, type):
+        if positions is not None:
+            raise ValueError(f"positions={positions} and metric={given}: a metric knows its positions, leave one out")
+        return metric
+    if isinstance(metric, type) or not callable(metric):
+        raise ValueError(
+            f"metric={given!r} is none: give a name ({', '.join(NAMED)} or module:name), LogitDifference(right, "
+            f"wrong), ..., or a function of (logits, targets, clean)"
+        )
+    return OwnMetric(metric, positions or slice(None))
+
+
 def wanted(
-    metric: Metric, tokens: Int[Tensor, "batch pos"], n_read: int, d_vocab: int
+    metric: Metric | OwnMetric, tokens: Int[Tensor, "batch pos"], n_read: int, d_vocab: int
 ) -> tuple[Int[Tensor, "batch read"], Int[Tensor, "batch read target"]]:
     """The positions and tokens that a metric asks for; ValueError for tokens outside the vocabulary."""
     where, targets = metric.where(tokens, n_read), metric.targets(tokens, n_read)
@@ -137,11 +230,19 @@ def wanted(
 
 
 def reader(
-    metric: Metric, tokens: Int[Tensor, "batch pos"], n_read: int, d_vocab: int
-) -> Callable[[Float[Tensor, "batch pos d_vocab"]], Float[Tensor, "batch read"]]:
-    """From the logits of the first n_read positions to the metric wherever it reads."""
+    metric: Metric | OwnMetric, tokens: Int[Tensor, "batch pos"], n_read: int, d_vocab: int,
+    clean: Callable[[], Float[Tensor, "batch pos d_vocab"]],
+) -> Callable[[Float[Tensor, "batch pos d_vocab"]], Float[Tensor, "batch read"]]:  # fmt: skip
+    """From the logits of the first n_read positions to the metric wherever it reads.
+
+    `clean` gives the unablated logits, and is asked only by a metric that looks at them.
+    """
     where, targets = wanted(metric, tokens, n_read, d_vocab)
     rows = torch.arange(len(tokens), device=tokens.device)[:, None]
+    if isinstance(metric, OwnMetric):
+        with torch.no_grad():
+            before = clean()[rows, where]
+        return lambda logits: metric.of_sequences(logits[rows, where], targets[..., 0], before)[:, None]
     return lambda logits: metric.of(logits[rows, where].flatten(0, 1), targets.flatten(0, 1)).view(where.shape)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tracer.ablate.engine import metric_under_ablation
 from tracer.ablate.estimates import smallest_p
-from tracer.ablate.metrics import Loss, Metric
+from tracer.ablate.metrics import AnyMetric, metric_of
 from tracer.ablate.parts import check_heads
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.replacements import Mode
@@ -81,7 +81,7 @@ def null(
     mode: Mode | str = "zero",
     *,
     n: int = 200,
-    metric: Metric | None = None,
+    metric: AnyMetric | None = None,
     seed: int = 0,
     **how: Any,
 ) -> Null:
@@ -90,7 +90,7 @@ def null(
     Further arguments as in `metric_under_ablation`. Harm is a rise of a loss, a fall of a logit difference or
     log-probability.
     """
-    metric, heads = metric or Loss(), tuple(heads)
+    metric, heads = metric_of(metric), tuple(heads)
     sets = [(), heads, *random_sets(model, heads, n, seed)]
     found = metric_under_ablation(model, tokens, sets, mode, metric=metric, seed=seed, **how)
     values = found.mean((1, 2)).double().cpu().numpy()

@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tracer.ablate.memory import BUDGET
-from tracer.ablate.metrics import Metric, reader
+from tracer.ablate.metrics import Metric, OwnMetric, metric_of, reader
 from tracer.ablate.planner import ready
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import Edit, applied, recording
@@ -41,7 +41,7 @@ OfLogits = Callable[[Float[Tensor, "batch pos d_vocab"]], Float[Tensor, " batch"
 @torch.no_grad()
 def patch(
     model: HeadModel, clean: Int[Tensor, "batch pos"], corrupted: Int[Tensor, "corrupted_batch corrupted_pos"],
-    at: Where | str = "z", metric: Metric | OfLogits | str = "kl", *,
+    at: Where | str = "z", metric: Metric | OwnMetric | OfLogits | str = "kl", *,
     into: Literal["corrupted", "clean"] | str = "corrupted", dims: Sequence[str] | None = None, rows: bool = False,
     budget: int = BUDGET, progress: Progress | None = None,
 ) -> xr.DataArray:  # fmt: skip
@@ -51,7 +51,9 @@ def patch(
     other way round (what is needed). `dims` says what is patched at once: of z ("layer", "head"), at all positions,
     ("layer", "head", "pos"), ("layer", "pos") or ("layer",); of the others ("layer", "pos") or ("layer",). `metric`:
     `LogitDifference`, `Probability`, `LogProb`, `Loss`, a function from logits [batch pos d_vocab] to one number a row,
-    or "kl", KL(clean || patched) in nats at the last position. `rows`: keep the axis batch.
+    "kl", KL(clean || patched) in nats at the last position, or `OwnMetric(function)`, or its name "module:function",
+    whose clean logits are those of the clean prompts and whose targets are the next tokens of the prompts that are
+    patched. `rows`: keep the axis batch.
     attrs `clean` and `corrupted` are the metric of both runs as they are: (patched - corrupted) / (clean - corrupted)
     is the share that was restored. Costs a forward pass a cell. ValueError for prompts that are not pairs.
     """
@@ -145,8 +147,10 @@ def _reader(metric: Any, tokens: Tensor, of_clean: Tensor) -> tuple[OfLogits, tu
         return lambda logits: (wanted.exp() * (wanted - logits[:, -1].log_softmax(-1))).sum(-1), (
             "KL(clean || patched) of the next token", "nats",
         )  # fmt: skip
-    if isinstance(metric, Metric):
-        of_logits = reader(metric, tokens, *of_clean.shape[1:])
+    if isinstance(metric, str) and ":" in metric:
+        metric = metric_of(metric)
+    if isinstance(metric, OwnMetric | Metric):
+        of_logits = reader(metric, tokens, of_clean.shape[1], of_clean.shape[2], lambda: of_clean)
         return lambda logits: of_logits(logits).mean(1), (metric.long_name, metric.units)
     if not callable(metric):
         raise ValueError(f"metric={metric!r} is none: give 'kl', LogitDifference(right, wrong), ... or a function")

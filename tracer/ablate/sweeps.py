@@ -13,7 +13,7 @@ from torch import Tensor
 from tracer.ablate.engine import metric_under_ablation
 from tracer.ablate.estimates import estimate, p_value
 from tracer.ablate.memory import BUDGET
-from tracer.ablate.metrics import Loss, Metric
+from tracer.ablate.metrics import AnyMetric, Metric, OwnMetric, metric_of
 from tracer.ablate.nulls import holm, too_few
 from tracer.ablate.parts import check_heads, every_head
 from tracer.ablate.planner import ready
@@ -38,7 +38,7 @@ def sweep(
     *,
     layers: Iterable[int] | None = None,
     positions: slice | None = None,
-    metric: Metric | None = None,
+    metric: AnyMetric | None = None,
     reference: Int[Tensor, "reference_batch reference_pos"] | None = None,
     frozen: bool = False,
     draws: int = DRAWS,
@@ -50,12 +50,13 @@ def sweep(
     """The change in mean next-token loss from switching off each head by itself: `effect[layer, head]`, in nats.
 
     `layers`: only those, which a model of a billion parameters may ask for: each head is a pass from its layer on.
-    `positions` picks the loss positions that are averaged (default: all), `metric` another thing to measure. With
-    `interval` a Dataset: effect, low and high of its 95 % interval over sequences, and p_holm, the p-value of
-    no effect (`p_value`), corrected for as many heads as there are (`holm`); where there are too few sequences for any
-    head to be below 0.05, its `attrs["note"]` says so, and how many it takes. nan where a layer has fewer heads than
-    others. A small effect of one head does not mean that it is unused: others may do the same work, so switch off sets
-    as well.
+    `positions` picks the loss positions that are averaged (default: all), `metric` another thing to measure: "kl", a
+    function of (logits, targets, clean) (`OwnMetric`), "module:name", `LogitDifference(right, wrong)`. Of a loss, of KL
+    and of a function that rises as the model gets worse, positive says that the head helped. With `interval` a Dataset:
+    effect, low and high of its 95 % interval over sequences, and p_holm, the p-value of no effect (`p_value`),
+    corrected for as many heads as there are (`holm`); where there are too few sequences for any head to be below 0.05,
+    its `attrs["note"]` says so, and how many it takes. nan where a layer has fewer heads than others. A small effect of
+    one head does not mean that it is unused: others may do the same work, so switch off sets as well.
     """
     import xarray as xr
 
@@ -95,7 +96,7 @@ def pairs(
     *,
     heads: Iterable[Head] | None = None,
     positions: slice | None = None,
-    metric: Metric | None = None,
+    metric: AnyMetric | None = None,
     reference: Int[Tensor, "reference_batch reference_pos"] | None = None,
     frozen: bool = False,
     draws: int = DRAWS,
@@ -145,15 +146,13 @@ def _layers(model: HeadModel, layers: Iterable[int] | None) -> list[int]:
     return chosen
 
 
-def _metric(metric: Metric | None, positions: slice | None) -> Metric:
-    if metric is not None and positions is not None:
-        raise ValueError(f"positions={positions} and metric={metric}: a metric knows its positions, leave one out")
+def _metric(metric: AnyMetric | None, positions: slice | None) -> Metric | OwnMetric:
     if positions is not None and not isinstance(positions, slice):
         raise ValueError(
             f"positions={positions!r}: a sweep averages the loss over a slice of positions, such as slice(3, 5), and "
             f"heads are off at all of them; `effect` switches heads off at chosen query positions"
         )
-    return metric or Loss(positions or slice(None))
+    return metric_of(metric, positions)
 
 
 def _changes(
@@ -164,7 +163,7 @@ def _changes(
     return (values[1:] - values[0]).cpu().numpy()
 
 
-def _attrs(metric: Metric, mode: Mode | str, frozen: bool, n: int) -> dict[str, Any]:
+def _attrs(metric: Metric | OwnMetric, mode: Mode | str, frozen: bool, n: int) -> dict[str, Any]:
     return {
         "long_name": f"change in {metric.long_name}", "units": metric.units, "mode": mode, "frozen": frozen,
         "n_sequences": n,

@@ -227,10 +227,13 @@ def sweep(
     frozen: bool = False,
     build: str | None = None,
     json: bool = False,
+    metric: str | None = None,
+    tokens: str | None = None,
 ) -> int:
     """Switch every head off by itself at every snapshot, and keep what it costs in the run (`run.effects`).
 
-    What is there already is not computed again. `accelerate launch -m tracer sweep RUN` shares the work.
+    Another metric, or other tokens, are kept apart (`run.own_effects`). What is there already is not computed again.
+    `accelerate launch -m tracer sweep RUN` shares the work.
 
     Args:
         run: A name under checkpoints/, or a directory.
@@ -240,6 +243,9 @@ def sweep(
         frozen: Hold every pattern at the clean run's.
         build: The function, as module:function, that builds the model, where the run names the same one; it runs.
         json: Print, as JSON, where the numbers are and what they are of.
+        metric: What is measured instead of the loss: kl (KL to the model with nothing off), or a function of (logits,
+            targets, clean) as module:name, from a module that can be imported from here; it runs.
+        tokens: A file to measure on instead of the run's probes: whole numbers [sequence pos] in .npy, or text.
     """
     from accelerate import PartialState
 
@@ -253,7 +259,9 @@ def sweep(
     opened = open_run(run)
     try:
         with contextlib.nullcontext() if json else Bar("sweeping", "ablations") as bar:
-            found = sweep_run(opened, modes, steps, draws, frozen, bar.update if bar else None)
+            found = sweep_run(
+                opened, modes, steps, draws, frozen, bar.update if bar else None, metric=metric, tokens=tokens
+            )
     except KeyboardInterrupt:
         if PartialState().is_main_process:
             say(f"stopped; `tracer sweep {run}` goes on where it stopped")
@@ -264,6 +272,7 @@ def sweep(
             say_json(
                 run=opened.name, effects=str(opened.dir / "effects.zarr"), steps=found["step"].values.tolist(),
                 modes=found["mode"].values.tolist(), probes=found["probe"].values.tolist(),
+                **{name: found["effect"].attrs[name] for name in ("metric", "tokens") if name in found["effect"].attrs},
             )  # fmt: skip
             return 0
         say(f"{opened.name}: {n} snapshot{'s' * (n != 1)} swept, into {opened.dir / 'effects.zarr'}")

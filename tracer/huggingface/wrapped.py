@@ -19,7 +19,8 @@ from tracer.huggingface.architectures import architecture_of
 from tracer.huggingface.attention_weights import head_weights, refuse_offloaded, unembedding
 from tracer.huggingface.stream_taps import StreamTaps
 from tracer.huggingface.streams import check_scores, residual_stream
-from tracer.interventions.edits import active, refuse_unknown_taps, untouched, visiting
+from tracer.interventions.edits import active, applied, refuse_unknown_taps, untouched, visiting
+from tracer.interventions.named_hooks import FwdHooks, hooked
 from tracer.model.protocol import HeadWeights, Reuse, check_tokens, check_vocabulary, device_of
 from tracer.model.residual_stream import ResidualStream
 
@@ -64,13 +65,13 @@ class WrappedModel(nn.Module):
                 f"nothing: it is no causal language model (BERT's become one with is_decoder=True); to see its heads "
                 f"use tracer.watch(model)"
             )
-        self._taps = {f"blocks.{i}.attn.hook_{tap}" for i in range(self.n_layers) for tap in TAPS}
+        self._taps = [f"blocks.{i}.attn.hook_{tap}" for i in range(self.n_layers) for tap in TAPS]
         self._scores_checked = False
         self.why_no_stream = ""
         """Why its residual stream is not seen; empty where it is."""
         try:
             self._stream = StreamTaps(self.model, architecture_of(self.model), self.layers)
-            self._taps |= set(self._stream.names)
+            self._taps += self._stream.names
         except (ValueError, AttributeError) as error:  # AttributeError: a module is not where its family has it
             self.why_no_stream = str(error)
 
@@ -140,6 +141,27 @@ class WrappedModel(nn.Module):
         """From what leaves the last block to the next token's logits: the final norm, the unembedding, the cap."""
         refuse_offloaded(self.model)
         return unembedding(self.model)(x)
+
+    @property
+    def taps(self) -> list[str]:
+        """The names that `run_with_hooks` takes: transformer-lens's; those of the stream where it is seen."""
+        return list(self._taps)
+
+    def run_with_hooks(
+        self, tokens: Int[Tensor, "batch pos"], fwd_hooks: FwdHooks = ()
+    ) -> Float[Tensor, "batch pos d_vocab"]:
+        """The logits with function(activation, hook) called at each named tap: [(name, function), ...].
+
+        As in transformer-lens: what a function returns stands instead, None leaves what is there; a name may be a
+        function of a tap's name. Nothing of it lives on the model. ValueError, with the names that exist, for a name
+        of none, and with the reason where the residual stream has none.
+        """
+        try:
+            edits = hooked(fwd_hooks, self._taps)
+        except ValueError as error:
+            raise ValueError(f"{error}. {self.why_no_stream}".rstrip(". ")) from None
+        with applied(edits):
+            return self(tokens)
 
     def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
         check_tokens(tokens, self.n_ctx)

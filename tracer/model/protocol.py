@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from tracer.interventions.named_hooks import FwdHooks
 from tracer.model.residual_stream import Into, ResidualStream
 
 Reuse = Literal["shared", "begins", ""]
@@ -54,6 +55,17 @@ class HeadModel(Protocol):
     def n_ctx(self) -> int: ...
 
     def __call__(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]: ...
+
+    @property
+    def taps(self) -> list[str]:
+        """The names that `run_with_hooks` takes."""
+        ...
+
+    def run_with_hooks(
+        self, tokens: Int[Tensor, "batch pos"], fwd_hooks: FwdHooks = ()
+    ) -> Float[Tensor, "batch pos d_vocab"]:
+        """The logits with function(activation, hook) called at each named tap, as in transformer-lens."""
+        ...
 
     def head_weights(self) -> HeadWeights:
         """ValueError, saying what is missing, where heads cannot be told apart in them."""

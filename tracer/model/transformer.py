@@ -10,10 +10,11 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformer_lens import HookedRootModule
+from transformer_lens import FactoredMatrix, HookedRootModule
 
 from tracer.config import ModelConfig
-from tracer.interventions.edits import Edit, recording, refuse_unknown_taps
+from tracer.interventions.edits import Edit, applied, recording, refuse_unknown_taps
+from tracer.interventions.named_hooks import FwdHooks, hooked
 from tracer.model.activation_cache import Cache
 from tracer.model.initial import init_weights
 from tracer.model.layers import Block, Embed, FeedForward, Norm, Unembed
@@ -32,8 +33,9 @@ CLAMPABLE = (".hook_z", ".hook_attn_scores")
 class Transformer(HookedRootModule):
     """tokens -> embed (+ positions) -> blocks -> final norm -> unembed -> logits.
 
-    `run_with_cache` and `run_with_hooks` are transformer-lens's: their hooks live on the model, so use them from one
-    thread. `edits.applied` and `edits.recording` are safe from any number of threads. `clamps` are part of the model.
+    `run_with_cache` and `hooks` are transformer-lens's: their hooks live on the model, so use them from one thread.
+    `run_with_hooks`, `edits.applied` and `edits.recording` are safe from any number of threads. `clamps` are part of
+    the model.
     """
 
     sinusoid: Tensor
@@ -241,6 +243,57 @@ class Transformer(HookedRootModule):
         """Logits and an ActivationCache of every tap (`names_filter` narrows it), as in transformer-lens."""
         logits, seen = super().run_with_cache(*args, remove_batch_dim=remove_batch_dim, **kwargs)
         return logits, Cache(seen, self, has_batch_dim=not remove_batch_dim)
+
+    @property
+    def taps(self) -> list[str]:
+        """The names that `run_with_hooks` takes."""
+        return list(self.hook_dict)
+
+    def run_with_hooks(
+        self, *args: Any, fwd_hooks: FwdHooks = (), bwd_hooks: Any = (), reset_hooks_end: bool = True, **kwargs: Any
+    ) -> Tensor:
+        """The logits with function(activation, hook) called at each named tap: [(name, function), ...].
+
+        As in transformer-lens: what a function returns stands instead, None leaves what is there; a name may be a
+        function of a tap's name. From any number of threads, but for `bwd_hooks` and `reset_hooks_end=False`, whose
+        hooks live on the model. ValueError, with the names that exist, for a name of none.
+        """
+        fwd_hooks = list(fwd_hooks)
+        edits = hooked(fwd_hooks, self.hook_dict)
+        if bwd_hooks or not reset_hooks_end:
+            hooks: Any = {"fwd_hooks": fwd_hooks, "bwd_hooks": list(bwd_hooks), "reset_hooks_end": reset_hooks_end}
+            return super().run_with_hooks(*args, **hooks, **kwargs)
+        with applied(edits):
+            return self(*args, **kwargs)
+
+    @property
+    def W_Q(self) -> Float[Tensor, "layer head d_model d_head"]:
+        return torch.stack([block.attn.W_Q for block in self.blocks])
+
+    @property
+    def W_K(self) -> Float[Tensor, "layer head d_model d_head"]:
+        return torch.stack([block.attn.W_K for block in self.blocks])
+
+    @property
+    def W_V(self) -> Float[Tensor, "layer head d_model d_head"]:
+        return torch.stack([block.attn.W_V for block in self.blocks])
+
+    @property
+    def W_O(self) -> Float[Tensor, "layer head d_head d_model"]:
+        """Without one, each head's own columns of the identity."""
+        if not self.config.attn_out:
+            return self.head_weights().W_O
+        return torch.stack([cast("Tensor", block.attn.W_O) for block in self.blocks])
+
+    @property
+    def OV(self) -> FactoredMatrix:
+        """W_V W_O of every head, [layer head d_model d_model], factored: `OV.AB` is the product."""
+        return FactoredMatrix(self.W_V, self.W_O)
+
+    @property
+    def QK(self) -> FactoredMatrix:
+        """W_Q W_K^T of every head, [layer head d_model d_model], factored, without the scale of the scores."""
+        return FactoredMatrix(self.W_Q, self.W_K.transpose(-2, -1))
 
     def to_tokens(self, text: str, prepend_bos: bool = True, **_: Any) -> Int[Tensor, "1 pos"]:
         """Token ids of a text, with the start token in front."""

@@ -2,6 +2,7 @@
 
 effects.zarr/zero            effect[step probe layer head]; mean and resample alike
 effects.zarr/zero_frozen     the same with patterns held at the clean run's
+effects.zarr/zero--kl-<hash> of another metric or other tokens (`--metric`, `--tokens`), which its attributes name
 Rows stand in the order in which they were computed. A mode that was not swept at a step has no row there.
 """
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     import xarray as xr
 
 FROZEN = "_frozen"
+OF = "--"
+"""Between the mode and what another metric or other tokens are called: theirs are groups of their own."""
 DRAWS = "resample"
 """The mode whose numbers depend on draws."""
 SAME = {
@@ -33,8 +36,10 @@ SAME = {
 class EffectsWriter:
     """The sweeping side of a run directory: one process at a time, rows committed last."""
 
-    def __init__(self, directory: Path, coords: dict[str, Any], attrs: dict[str, Any], n_steps: int) -> None:
-        self._dir, self._coords, self._attrs, self._n_steps = directory, coords, attrs, n_steps
+    def __init__(
+        self, directory: Path, coords: dict[str, Any], attrs: dict[str, Any], n_steps: int, of: str = ""
+    ) -> None:
+        self._dir, self._coords, self._attrs, self._n_steps, self._of = directory, coords, attrs, n_steps, of
         self._lock = Lock(directory, "effects.lock", busy="swept")
         clear_partial(directory / "effects.zarr")
         self._writers: dict[str, TraceWriter] = {}
@@ -70,7 +75,7 @@ class EffectsWriter:
             self._lock.release()
 
     def _path(self, mode: str, frozen: bool) -> Path:
-        return self._dir / "effects.zarr" / (mode + FROZEN * frozen)
+        return self._dir / "effects.zarr" / (mode + FROZEN * frozen + (OF + self._of if self._of else ""))
 
     def _writer(self, path: Path) -> TraceWriter:
         if path.name not in self._writers:
@@ -99,19 +104,28 @@ def take_back_effects(directory: Path, after: int) -> None:
         shutil.rmtree(aside)
 
 
-def read_effects(path: Path) -> xr.Dataset | None:
+def others(path: Path) -> list[str]:
+    """What other metrics and tokens are called that were swept (`of` of `read_effects`)."""
+    return sorted({of for folder in path.glob("[!.]*") if (of := folder.name.partition(OF)[2])})
+
+
+def read_effects(path: Path, of: str = "") -> xr.Dataset | None:
     """effect[step probe mode layer head] of all modes that were swept (effect_frozen likewise); None: none was.
 
-    NaN where a step was swept in another mode only.
+    `of`: another metric or other tokens than the run's own ("": the loss on its probes). NaN where a step was swept in
+    another mode only.
     """
     import xarray as xr
 
     plain, frozen = [], []
     for folder in sorted(path.glob("[!.]*"), reverse=True):  # zero first
+        mode, _, theirs = folder.name.partition(OF)
+        if theirs != of:
+            continue
         rows = read_trace(folder)
         if rows.sizes["step"]:
-            name = folder.name.removesuffix(FROZEN)
-            (plain if name == folder.name else frozen).append(rows.sortby("step").expand_dims(mode=[name]))
+            name = mode.removesuffix(FROZEN)
+            (plain if name == mode else frozen).append(rows.sortby("step").expand_dims(mode=[name]))
     found = {
         name: xr.concat([rows["effect"] for rows in parts], "mode", join="outer", combine_attrs="drop_conflicts")
         for name, parts in (("effect", plain), ("effect_frozen", frozen))

@@ -17,7 +17,7 @@ from tracer.files.sealed import shapes
 from tracer.huggingface import building
 from tracer.measures.abilities import Asked
 from tracer.store import about, remote
-from tracer.store.effects_file import read_effects
+from tracer.store.effects_file import others, read_effects
 from tracer.store.layout import FORMAT, NotARun, NothingRecorded, is_locked, resume_path, snapshot_path, steps_in
 from tracer.store.meta import read_meta
 from tracer.store.snapshots import broken, load_tensors
@@ -187,16 +187,28 @@ class Run:
 
         Committed rows only, in order of steps; NaN where a step was swept in another mode only.
         """
-        path = self.dir / "effects.zarr"
-        try:
-            found = read_effects(path)
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
-            raise NotARun(f"{path} cannot be read ({error}): remove that folder and sweep again") from error
+        found = self._effects()
         if found is None:
             raise NothingRecorded(
                 f"{self.name} has not been swept: `tracer sweep {self.dir}` switches every head off once"
             )
         return found
+
+    @property
+    def own_effects(self) -> dict[str, xr.Dataset]:
+        """What was swept by another metric or on other tokens (`tracer.sweep_run(metric=, tokens=)`), by name.
+
+        Each as `effects`; `attrs` of its variables say which `metric` and which `tokens`.
+        """
+        found = {of: self._effects(of) for of in others(self.dir / "effects.zarr")}
+        return {of: rows for of, rows in found.items() if rows is not None}
+
+    def _effects(self, of: str = "") -> xr.Dataset | None:
+        path = self.dir / "effects.zarr"
+        try:
+            return read_effects(path, of)
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            raise NotARun(f"{path} cannot be read ({error}): remove that folder and sweep again") from error
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:

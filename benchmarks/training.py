@@ -131,7 +131,7 @@ def ours(pipe: Connection, n_ctx: int, precision: str) -> None:
 
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
-            self.records, self.snapshots = set(), set()
+            self.records, self.snapshots, self.states = set(), set(), set()
             scribes.append(self)
 
         def keep(self, *args: Any, **options: Any) -> None:

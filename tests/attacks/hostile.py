@@ -64,7 +64,8 @@ def look(directory: str) -> None:
     asks: list[Callable[[], Any]] = [
         lambda: repr(run), lambda: run.config, lambda: run.about, lambda: run.status, lambda: run.live,
         lambda: run.stamp, lambda: run.steps, lambda: run.why_not("prompts"), run.log, run.samples, run.resume_step,
-        run.resume_state, run.model, lambda: run.tokenizer.get_vocab_size(),
+        run.resume_state, lambda: run.why_not("states"), lambda: [run.state(step) for step in run.state_steps],
+        run.model, lambda: run.tokenizer.get_vocab_size(),
         lambda: run.effects.load(), lambda: run.trace.drop_vars("pattern", errors="ignore").load(),
         lambda: run.trace["pattern"][-1].load(), lambda: str(check(place)), lambda: summary(run),
     ]  # fmt: skip
@@ -227,8 +228,8 @@ METADATA: tuple[tuple[str, Any], ...] = (
 )  # fmt: skip
 ARRAYS = ("step", "entropy", "param")
 FIELDS = ("format", "status", "created", "step", "n_params", "d_vocab", "preset", "config", "seed", "parent", "corpus",
-          "snapshot_steps", "versions", "pid", "host", "cost", "divergence", "error", "digests", "device", "git",
-          "platform", "argv", "unigram_loss")  # fmt: skip
+          "snapshot_steps", "state_steps", "versions", "pid", "host", "cost", "divergence", "error", "digests",
+          "device", "git", "platform", "argv", "unigram_loss")  # fmt: skip
 SIZES = (
     "n_layers",
     "n_heads",
@@ -281,6 +282,7 @@ NAMED: dict[str, Make] = {
     "snapshot's header is deep": written("snapshots/000006.safetensors", struct.pack("<Q", 99999) + b"[" * 99999),
     "snapshot is a pickle": written("snapshots/000006.safetensors", b"cposix\nsystem\n(S'touch EXECUTED'\ntR."),
     "snapshots lead elsewhere": linked("snapshots", "/etc"),
+    "states are a file": lambda folder: (shutil.rmtree(folder / "states"), (folder / "states").write_bytes(b"")),
     "resume is a file": lambda folder: (shutil.rmtree(folder / "resume"), (folder / "resume").write_bytes(b"")),
     "trace of format 2 with pickle": pickling,
     "trace is a pipe": lambda folder: (shutil.rmtree(folder / "trace.zarr"), os.mkfifo(folder / "trace.zarr")),

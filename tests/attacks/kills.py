@@ -38,7 +38,7 @@ CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shu
 
 
 def config(folder: Path) -> TrainConfig:
-    record = RecordConfig(every=2, snapshot_every=3, log_every=2, val_rows=2, repeat_rows=2, icl_rows=2)
+    record = RecordConfig(every=2, snapshot_every=3, state_every=4, log_every=2, val_rows=2, repeat_rows=2, icl_rows=2)
     made = tiny(folder / "run", steps=6, record=record)
     return replace(made, model=replace(made.model, d_model=16), optim=replace(made.optim, batch_size=2))
 
@@ -218,8 +218,8 @@ def facts(folder: Path) -> dict[str, Any]:
     told |= {str(name): trace[name].values.tobytes() for name in trace.variables if name not in CLOCKS}
     for name, rows in (("log", run.log()), ("samples", run.samples())):
         told[name] = [json.dumps({k: v for k, v in row.items() if k not in CLOCKS}) for row in rows]
-    for path in sorted((run.dir / "snapshots").glob("*.safetensors")):
-        told[path.name] = path.read_bytes()
+    for path in (*(run.dir / "snapshots").glob("*.safetensors"), *(run.dir / "states").glob("*.safetensors")):
+        told[f"{path.parent.name} {path.name}"] = path.read_bytes()
     if (run.dir / "effects.zarr").exists():
         told["effects"] = run.effects["effect"].values.tobytes()
     return told

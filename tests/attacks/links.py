@@ -16,7 +16,8 @@ from tracer.store.writer import FILES
 
 HERE = "tests.attacks.links"
 NAMES = (*sorted(FILES - {"run.json"}), "run.json", "effects.zarr", "trace.zarr/zarr.json", "trace.zarr/step",
-         "snapshots/000002.safetensors", "resume/000004.safetensors", ".lock", ".log.jsonl.lock")  # fmt: skip
+         "snapshots/000002.safetensors", "states/000004.safetensors", "resume/000004.safetensors", ".lock",
+         ".log.jsonl.lock")  # fmt: skip
 """Where the link stands: at every name that we write, at some below them, and where ours are hidden."""
 KINDS: dict[str, Callable[[Path, Path, Path], None]] = {
     "a file of mine": lambda link, mine, name: link.symlink_to(mine / "letter"),

@@ -50,7 +50,9 @@ def test_a_run_is_forked_from_a_step(open_page: Open, small_run: Run, monkeypatc
     app.button(key="fork tiny").click().run()
     app.button(key="fork").click().run()
     app.button(key="fork tiny").click().run()
+    assert any(e.value.startswith("The optimizer goes on, too") for e in app.caption)  # step 0 is kept
     app.select_slider(key=f"fork_step {where}").set_value(10).run()
+    assert "The optimizer starts fresh here. It goes on from step 0 or 30." in [e.value for e in app.caption]
     app.number_input(key=f"fork_steps {where} 10").set_value(60).run()
     app.text_input(key=f"fork_clamp {where}").set_value("L0 no-previous").run()
     app.text_input(key="fork_name").set_value("mine").run()

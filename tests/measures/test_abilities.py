@@ -40,7 +40,7 @@ def test_what_a_model_of_ours_does_not_allow(change: dict[str, object], expected
 
 
 OTHERS = {"n_layers": 2, "no_code": "", "no_stream": "", "no_positions": "", "opened": False}
-ALWAYS = {"recipe", "resume", "held_out", "tokenizer", "value_norms", "entropy_bound"}
+ALWAYS = {"recipe", "resume", "held_out", "tokenizer", "value_norms", "entropy_bound", "states"}
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def test_what_a_sweep_says_of_itself_is_proved(run: Run) -> None:
 
 
 def test_a_run_that_has_only_begun_is_whole(run: Run) -> None:
-    for folder in ("trace.zarr", "snapshots", "resume"):
+    for folder in ("trace.zarr", "snapshots", "states", "resume"):
         shutil.rmtree(run.dir / folder)
     meta = json.loads((run.dir / "run.json").read_text())
     digests = {"tokenizer.json": meta["digests"]["tokenizer.json"]}

@@ -3,6 +3,7 @@
 import pytest
 
 from tracer.store.choosing import differences, settings, wanted
+from tracer.store.meta import write_meta
 
 RUN = {
     "run": "first-try", "preset": "demo", "status": "finished", "kind": "trained", "author": "", "note": "Warm start",
@@ -46,3 +47,10 @@ def test_settings_are_those_of_run_json(run):
     assert found["run"] == run.name and found["model.n_layers"] == run.config.model.n_layers
     assert found["optim.lr"] == run.config.optim.lr and "config" not in found and found["status"] == run.status
     assert wanted(f"seed={run.config.seed} n_layers>=1 {run.name}")(found)
+
+
+def test_a_setting_that_is_newer_than_the_run_has_its_default(run):
+    before, meta = settings(run), run.meta
+    del meta["config"]["record"]["state_every"]
+    write_meta(run.dir, meta)
+    assert settings(run) == before and before["record.state_every"] == 100

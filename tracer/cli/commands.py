@@ -202,7 +202,8 @@ def _fork(named: str | None) -> Callable[..., str]:
 
         Args:
             parent: A name under checkpoints/, or a directory.
-            step: Where to begin: a step whose weights are kept.
+            step: Where to begin: a step whose weights are kept. The optimizer goes on, too, where its state of that
+                step is kept (--record.state-every of the parent); else it starts fresh.
             overwrite: Replace the run of that name, if there is one.
             measures: Measures of heads of your own, as module:name; those of the parent are its own.
             probes: Rows of tokens of your own, as module:name.

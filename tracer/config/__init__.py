@@ -233,6 +233,10 @@ class RecordConfig:
     """Weights and patterns every this many steps."""
     snapshot_mb: float = 2000.0
     """Snapshots are thinned out beforehand so that all of them fit in this many megabytes."""
+    state_every: int = 100
+    """Weights with the optimiser's state every this many steps, from which training can be had again; 0: none."""
+    state_mb: float = 500.0
+    """Those states are thinned out beforehand so that all of them fit in this many megabytes."""
     log_every: int = 100
     """A log line, with sample texts, every this many steps."""
     val_rows: int = 16
@@ -254,7 +258,7 @@ class RecordConfig:
         check_fields(self)
         rows = ("val_rows", "repeat_rows", "icl_rows", "pattern_ctx")
         check_range(self, ("every", "snapshot_every", "log_every", "icl_every", *rows), "be at least 1", of="record.")
-        kept = ("text_prompts", "repeat_prompts", "snapshot_mb")
+        kept = ("text_prompts", "repeat_prompts", "snapshot_mb", "state_every", "state_mb")
         check_range(self, kept, "not be negative or infinite", of="record.")
 
 

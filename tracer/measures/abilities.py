@@ -11,13 +11,13 @@ from tracer.config import ModelConfig
 
 Asked = Literal[
     "heads", "prompts", "recipe", "training", "resume", "held_out", "tokenizer", "composition", "composition_curve",
-    "vocabulary", "trigrams", "positions", "norm_scales", "value_norms", "attribution", "entropy_bound",
+    "vocabulary", "trigrams", "positions", "norm_scales", "value_norms", "attribution", "entropy_bound", "states",
 ]  # fmt: skip
 """heads: they were seen and recorded; prompts: the model reads any text, and its heads can be switched off; recipe: its
 configuration and its optimiser's; training: it learned while recorded; resume: we may stop, resume and fork it;
 held_out: text that it never trains on; tokenizer: one is always there; composition: who reads whom, also over training
 (composition_curve); vocabulary: heads over tokens; norm_scales: norms are held at their mean scale; value_norms:
-||v W_O||; attribution: parts of a logit."""
+||v W_O||; attribution: parts of a logit; states: training can be had again from steps before its last."""
 Reasons = dict[Asked, str]
 OF_HEADS: tuple[Asked, ...] = (
     "heads", "prompts", "composition", "composition_curve", "vocabulary", "trigrams", "positions", "norm_scales",
@@ -51,6 +51,7 @@ def of_others(
         "recipe": "its configuration is its author's",
         "training": OPENED if opened else "",
         "resume": "the program that trains it is somebody else's",
+        "states": "the program that trains it is somebody else's",
         "held_out": "the text it was trained on is not in the run",
         "tokenizer": "it may have come without one",
         "composition": ALONE if n_layers < 2 else "",

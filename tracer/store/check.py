@@ -10,7 +10,7 @@ from typing import Any
 
 from tracer.files.disk import MOST_LINES, checksum, read_bytes, read_json
 from tracer.files.sealed import shapes, verify
-from tracer.store.layout import NotARun, resume_path, snapshot_path, steps_in
+from tracer.store.layout import NotARun, resume_path, snapshot_path, state_path, steps_in
 from tracer.store.meta import is_edited
 from tracer.store.remote import bring
 from tracer.store.run import Run
@@ -82,8 +82,10 @@ def _meta(run: Run) -> bool:
     if steps := meta.get("edited"):
         raise ValueError(f"it had been changed by hand when the run went on from step {', '.join(map(str, steps))}")
     _ = run.about
-    if missing := sorted({step for step in meta.get("snapshot_steps", []) if step <= _last(run)} - set(run.steps)):
-        raise ValueError(f"it names snapshots that are not there: {', '.join(map(str, missing[:5]))}")
+    for what, there in (("snapshot", run.steps), ("state", run.state_steps)):
+        named = {step for step in meta.get(f"{what}_steps", []) if step <= _last(run)}
+        if missing := sorted(named.difference(there)):
+            raise ValueError(f"it names {what}s that are not there: {', '.join(map(str, missing[:5]))}")
     if meta["status"] in ENDED and meta.get("step") and run.resume_step() is None and run.can("resume"):
         raise ValueError("it names a point to go on from, and resume/ holds none: only `tracer resume` needs it")
     return noted is not None
@@ -113,7 +115,7 @@ def _text(run: Run, name: str, noted: str | None) -> bool:
 
 
 def _weights(run: Run) -> Iterator[tuple[str, Any]]:
-    for folder, path_of in (("snapshots", snapshot_path), ("resume", resume_path)):
+    for folder, path_of in (("snapshots", snapshot_path), ("states", state_path), ("resume", resume_path)):
         for step in steps_in(run.dir / folder):
             path = path_of(run.dir, step)
             name = str(path.relative_to(run.dir))

@@ -7,12 +7,15 @@ enough); any other word is looked for in the run's name, preset, status, kind an
 
 from __future__ import annotations
 
+import json
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tracer.config.fields import to_dict
 from tracer.store.housekeeping import note
+from tracer.store.layout import FORMAT
 from tracer.store.run import Run
 
 Settings = Mapping[str, Any]
@@ -34,7 +37,9 @@ def settings(run: Run) -> dict[str, Any]:
         "author": about.author, "note": note(run), "created": str(meta["created"]), "step": int(meta["step"]),
         "n_params": int(meta["n_params"]),
     }  # fmt: skip
-    config = {name: value for name, value in flat(meta.get("config") or {}).items() if name != "run"}
+    ours = meta["format"] == FORMAT  # there a setting that is newer than the run has its default
+    told = json.loads(json.dumps(to_dict(run.config))) if ours else meta.get("config") or {}
+    config = {name: value for name, value in flat(told).items() if name != "run"}
     return facts | {"model.n_layers": about.n_layers, "model.n_ctx": about.n_ctx} | config
 
 

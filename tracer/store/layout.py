@@ -4,6 +4,7 @@ run.json                     format, config, provenance, status
 tokenizer.json               Hugging Face tokenizers format
 trace.zarr/                  labelled arrays over `step` (Zarr v3, opens with xarray.open_zarr)
 snapshots/000250.safetensors weights after 250 updates
+states/000200.safetensors    weights and optimiser state after 200 updates: training can be had again from there
 resume/000250.safetensors    weights and optimiser state of the latest point from which training can go on
 effects.zarr/                what switching heads off costs at each snapshot (Zarr v3), from `tracer sweep`
 surveys/1300-<hash>.safetensors  what heads do over a corpus (`tracer.store.surveys`)
@@ -58,6 +59,10 @@ class RunGone(OSError):
 
 def snapshot_path(directory: Path, step: int) -> Path:
     return directory / "snapshots" / f"{step:06d}.safetensors"
+
+
+def state_path(directory: Path, step: int) -> Path:
+    return directory / "states" / f"{step:06d}.safetensors"
 
 
 def resume_path(directory: Path, step: int) -> Path:

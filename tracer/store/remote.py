@@ -41,10 +41,10 @@ MOST = {
     "run.json": MOST_JSON, "log.jsonl": MOST_LINES, "samples.jsonl": MOST_LINES, "findings.jsonl": MOST_LINES,
     "tokenizer.json": MOST_TOKENIZER,
     "note.txt": 1 << 16, "trace.zarr": 256 << 20, "updates.zarr": 256 << 20, "effects.zarr": 256 << 20,
-    "snapshots": 1 << 40, "surveys": 256 << 20, "probe.safetensors": 1 << 40,
+    "snapshots": 1 << 40, "states": 1 << 40, "surveys": 256 << 20, "probe.safetensors": 1 << 40,
 }  # fmt: skip
 """Bytes of a file, by the first part of its name; what is called otherwise is left where it is."""
-WEIGHTS = ("snapshots", "probe.safetensors")
+WEIGHTS = ("snapshots", "states", "probe.safetensors")
 MOST_FILES = 200_000
 MOST_BYTES = 16 << 30
 """Of one run, without weights."""
@@ -57,7 +57,7 @@ SILENCE = 120.0
 HEAD = re.compile(r"run\.json|(trace|updates|effects)\.zarr(/[^/]+)?/step/c/[0-9]+")
 STEP = re.compile(r"((?:trace|updates)\.zarr)/step/c/([0-9]+)")
 CHUNK = re.compile(r"((?:trace|updates)\.zarr/\w+/)(?:zarr\.json|c/([0-9]+)(?:/[0-9]+)*)")
-SNAPSHOT = re.compile(r"snapshots/([0-9]{6,12})\.safetensors")
+KEPT = re.compile(r"(snapshots|states)/([0-9]{6,12})\.safetensors")
 JOB = ("created", "host", "pid", "resumed")
 """What run.json says of the process that writes: another one may take rows back."""
 NAME = re.compile(r"\w[\w.-]*")
@@ -142,10 +142,10 @@ def refuse_writing(name: str | Path) -> None:
         )
 
 
-def steps(directory: Path) -> list[int]:
-    """Steps whose weights lie at the origin."""
-    names = (SNAPSHOT.fullmatch(name) for name in _noted(directory).get("there", {}))
-    return sorted(int(found[1]) for found in names if found)
+def steps(directory: Path, folder: str) -> list[int]:
+    """Steps of which a folder at the origin, snapshots or states, holds a file."""
+    names = (KEPT.fullmatch(name) for name in _noted(directory).get("there", {}))
+    return sorted(int(found[2]) for found in names if found and found[1] == folder)
 
 
 def alive(directory: Path) -> bool:
@@ -192,7 +192,7 @@ def _list(fs: Any, root: str, before: Listing | None = None, still: Sequence[str
     """
     fs.invalidate_cache()
     found, known = _open(before, still) if before else ({}, {})
-    sure = {name: mark for name, mark in (before or {}).items() if SNAPSHOT.fullmatch(name) and mark[1][-1:] != "?"}
+    sure = {name: mark for name, mark in (before or {}).items() if KEPT.fullmatch(name) and mark[1][-1:] != "?"}
     listed = fs.find(root, detail=True, **({"known": known, "sure": sure} if before else {}))
     newest = max((_seconds(info) for info in listed.values()), default=0.0)
     for path, info in listed.items():

@@ -18,7 +18,16 @@ from tracer.huggingface import building
 from tracer.measures.abilities import Asked
 from tracer.store import about, remote
 from tracer.store.effects_file import others, read_effects
-from tracer.store.layout import FORMAT, NotARun, NothingRecorded, is_locked, resume_path, snapshot_path, steps_in
+from tracer.store.layout import (
+    FORMAT,
+    NotARun,
+    NothingRecorded,
+    is_locked,
+    resume_path,
+    snapshot_path,
+    state_path,
+    steps_in,
+)
 from tracer.store.meta import read_meta
 from tracer.store.snapshots import broken, load_tensors
 from tracer.store.trace import is_laid_out, nearest_row, read_trace
@@ -118,7 +127,16 @@ class Run:
             if not self.meta.get("keep_weights", True):
                 return "This run keeps no weights (the same `tracer open` without `--no-keep-weights` does)"
             return "" if self.live else "This run keeps no weights"
+        if what == "states" and not why and not self._states():
+            return self._no_states()
         return why
+
+    def _no_states(self) -> str:
+        """In words, why a run of ours has no states beside its resume point."""
+        if "state_steps" not in self.meta:
+            return "This run was made before states were kept"
+        record = self.config.record
+        return f"record.state_every={record.state_every} and record.state_mb={record.state_mb:g} leave no state to keep"
 
     @property
     def live(self) -> bool:
@@ -153,7 +171,7 @@ class Run:
         """Steps whose weights are kept, here, at the run's URL or where `tracer.load_hf` found them, in order."""
         meta = self.meta
         there = meta.get("sources", {}) if meta.get("keep_weights", True) else ()
-        return sorted({*steps_in(self.dir / "snapshots"), *remote.steps(self.dir), *map(int, there)})
+        return sorted({*steps_in(self.dir / "snapshots"), *remote.steps(self.dir, "snapshots"), *map(int, there)})
 
     @property
     def trace(self) -> xr.Dataset:
@@ -300,6 +318,28 @@ class Run:
         """Generated text: step, temperature, prompt, text; of a file of at most so many bytes."""
         kinds = {"step": int, "temperature": int | float, "prompt": str, "text": str}
         return read_lines(self.dir / "samples.jsonl", kinds, most)
+
+    def _states(self) -> set[int]:
+        return {*steps_in(self.dir / "states"), *remote.steps(self.dir, "states")}
+
+    @property
+    def state_steps(self) -> list[int]:
+        """Steps whose weights are kept with the optimiser's state, in order, the resume point among them.
+
+        From each of them training goes on to the bit; where there are few, `why_not("states")` says why.
+        """
+        return sorted(self._states().union(steps_in(self.dir / "resume")))
+
+    def state(self, step: int) -> dict[str, Any]:
+        """Weights and optimiser state after `step` updates: tensors named `model.<parameter>` and
+        `optimizer.<number>.<parameter's number>.<name>`."""
+        if step in self._states():
+            return load_tensors(state_path(self.dir, step))
+        steps = self.state_steps
+        if step in steps:
+            return load_tensors(resume_path(self.dir, step))
+        lists = f"the nearest is {steps[nearest_row(steps, step)]}, and `run.state_steps` lists all" if steps else ""
+        raise ValueError(f"{self.name} has no state of step {step}: {lists or self.why_not('states')}")
 
     def resume_step(self) -> int | None:
         """The step from which training can go on, or None."""

@@ -82,6 +82,7 @@ class Meta(StrictModel):
     parent: Parent | None = None
     corpus: Corpus | None = None
     snapshot_steps: Annotated[list[Count], Field(max_length=10**6)] = []
+    state_steps: Annotated[list[Count], Field(max_length=10**6)] = []
     versions: dict[Word, Word | None] = {}
     git: Facts | None = None
     platform: str = ""

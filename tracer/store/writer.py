@@ -22,7 +22,7 @@ from tracer.files.disk import (
 from tracer.files.sealed import pack
 from tracer.store.background import Background
 from tracer.store.effects_file import take_back_effects
-from tracer.store.layout import Lock, is_locked, resume_path, snapshot_path, steps_in
+from tracer.store.layout import Lock, is_locked, resume_path, snapshot_path, state_path, steps_in
 from tracer.store.meta import is_edited, read_meta, write_meta
 from tracer.store.run import Run
 from tracer.store.surveys import take_back_surveys
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FILES = {
-    "run.json", "tokenizer.json", "trace.zarr", "updates.zarr", "probe.safetensors", "snapshots", "resume", "log.jsonl",
-    "samples.jsonl", "findings.jsonl", "note.txt", "lock", "effects.zarr", "effects.lock",
+    "run.json", "tokenizer.json", "trace.zarr", "updates.zarr", "probe.safetensors", "snapshots", "states", "resume",
+    "log.jsonl", "samples.jsonl", "findings.jsonl", "note.txt", "lock", "effects.zarr", "effects.lock",
     "surveys", "tensorboard",
 }  # fmt: skip
 """All that a run directory holds."""
@@ -136,6 +136,24 @@ class RunWriter:
     def snapshot(self, step: int, weights: dict[str, Tensor]) -> None:
         """Keep the weights of a step."""
         self._background.later(write_bytes, snapshot_path(self.dir, step), pack(weights), self.dir)
+
+    def keep_state(self, step: int, state: dict[str, Tensor]) -> None:
+        """Keep the weights of a step with the optimiser's state."""
+        self._background.later(self._write_state, step, pack(state))
+
+    def _write_state(self, step: int, content: bytes) -> None:
+        path = state_path(self.dir, step)
+        path.parent.mkdir(exist_ok=True)
+        flush([self.dir])
+        write_bytes(path, content, self.dir)
+
+    def take_back_states(self, after: int) -> list[int]:
+        """Remove those of later steps, which a job that goes on from `after` makes anew; the steps of the others."""
+        there = steps_in(self.dir / "states")
+        for step in there:
+            if step > after:
+                state_path(self.dir, step).unlink()
+        return [step for step in there if step <= after]
 
     def checkpoint(self, step: int, state: dict[str, Tensor], **facts: Any) -> None:
         """Commit the trace, then keep what `tracer resume` needs; the previous point goes once the new one is there."""

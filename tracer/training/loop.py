@@ -40,7 +40,7 @@ from tracer.training import optim
 from tracer.training.divergence import GRADIENT, WEIGHT, Watch
 from tracer.training.interrupts import any_process, interrupts
 from tracer.training.malloc import keep_freed_memory
-from tracer.training.probe_recorder import ProbeRecorder, record_steps, snapshot_steps
+from tracer.training.probe_recorder import ProbeRecorder, record_steps, snapshot_steps, state_steps
 from tracer.training.repeatable import repeatable
 from tracer.training.session import TrainingSession
 
@@ -84,8 +84,9 @@ def fork(
 ) -> Run:  # fmt: skip
     """Train a new run from the weights that another had after `step` updates, on the batches that come next there.
 
-    `config` (default: the parent's) may change everything but the model and its tokens. The optimiser starts fresh,
-    unless `step` is the parent's resume point and the optimiser is the same: then it goes on, too. run.json says which.
+    `config` (default: the parent's) may change everything but the model and its tokens. The optimiser goes on, too,
+    where the parent keeps its state of `step` (`run.state_steps`) and it is the same one: with nothing changed, the new
+    run is the parent to the bit. Else it starts fresh. run.json says which.
     `track`, `on_record`, `on_finding`, `measures`, `probes`: as in `train`; `track` is the parent's, unless told.
     """
     own = Own.given(measures, probes, say)
@@ -96,11 +97,11 @@ def fork(
     _refuse_another_model(parent.name, theirs, config)
     if config.steps <= step:
         raise ValueError(f"steps={config.steps} leaves nothing to train after step {step}: give a larger number")
-    goes_on = step == parent.resume_step() and all(
+    goes_on = step in parent.state_steps and all(
         getattr(theirs.optim, name) == getattr(config.optim, name) for name in GROUPS
     )
     state = (
-        parent.resume_state()
+        parent.state(step)
         if goes_on
         else {f"model.{name}": tensor for name, tensor in parent.model(step).state_dict().items()}  # type: ignore[attr-defined]
     )
@@ -136,14 +137,15 @@ def _begin(
     if not job.accelerator.is_main_process:
         return _loop(job, None, start, directory)
     config = job.config
-    snapshots, n_records = _plan(job, start)
+    snapshots, states, n_records = _plan(job, start)
     recorder = ProbeRecorder(job.raw, config.record, job.data, own)
     meta = {
         "format": FORMAT, "preset": preset, "config": to_dict(config), "seed": config.seed, "parent": parent,
         "corpus": {"name": job.data.name, "hash": job.data.hash}, "d_vocab": job.data.d_vocab,
         "unigram_loss": unigram_loss(job.data, config.record.val_rows),
         "n_params": sum(p.numel() for p in job.raw.parameters()), "device": str(job.accelerator.device),
-        "step": start, "snapshot_steps": snapshots, "track": list(telling.to), **own.facts, **provenance(), **process(),
+        "step": start, "snapshot_steps": snapshots, "state_steps": states, "track": list(telling.to), **own.facts,
+        **provenance(), **process(),
     }  # fmt: skip
     writer = RunWriter.create(directory, meta, job.data.tokenizer, overwrite)
     with writer.abandoned_on_error():
@@ -152,10 +154,12 @@ def _begin(
     return _loop(job, session, start, directory)
 
 
-def _plan(job: Job, first: int) -> tuple[list[int], int]:
-    """The steps of a run's snapshots, and how many rows its trace will have; a fork begins at its `first` step."""
+def _plan(job: Job, first: int) -> tuple[list[int], list[int], int]:
+    """The steps of a run's snapshots, those of its states, and how many rows its trace will have; a fork begins at its
+    `first` step."""
+    states = state_steps(job.config, _bytes(job.raw), first)
     snapshots = sorted({first, *(s for s in snapshot_steps(job.config, _bytes(job.raw)) if s >= first)})
-    return snapshots, sum(step >= first for step in record_steps(job.config, snapshots))
+    return snapshots, states, sum(step >= first for step in record_steps(job.config, snapshots))
 
 
 def resume(
@@ -189,17 +193,20 @@ def resume(
     if not job.accelerator.is_main_process:
         return _loop(job, None, start, run.dir)
     recorder = ProbeRecorder(job.raw, config.record, job.data, own)
-    snapshots, n_records = _plan(job, (run.meta.get("parent") or {}).get("step", 0))
+    snapshots, states, n_records = _plan(job, (run.meta.get("parent") or {}).get("step", 0))
     writer = RunWriter.reopen(run)
     with writer.abandoned_on_error():
         assert writer.trace is not None
         writer.status("training")  # before rows are taken back: killed in between, the run is interrupted, none is gone
         writer.wait()
         writer.take_back_findings(start)
+        states = sorted({*writer.take_back_states(start), *(step for step in states if step >= start)})
         writer.trace.add(recorder.layout()[0])
         longer = config.steps > run.config.steps
         writer.trace.extend(n_records, from_step=run.config.steps if longer else None)  # the last row has no update
-        facts = {"config": to_dict(config), "snapshot_steps": snapshots, "error": None, **process()}
+        facts = {
+            "config": to_dict(config), "snapshot_steps": snapshots, "state_steps": states, "error": None, **process(),
+        }  # fmt: skip
         writer.status("training", facts)
         telling = Telling(run.meta.get("track", ()), on_record, on_finding)
         session = TrainingSession(job.raw, config, job.data, writer, recorder, start, quiet, telling)

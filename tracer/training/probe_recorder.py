@@ -54,6 +54,19 @@ def snapshot_steps(config: TrainConfig, model_bytes: int) -> list[int]:
     return sorted({*range(0, config.steps, every), config.steps})
 
 
+def state_steps(config: TrainConfig, model_bytes: int, first: int = 0) -> list[int]:
+    """The `first`, and every `state_every`-th after it but the last, thinned so that all fit in `state_mb`, or none.
+
+    A state is counted as three times the weights: AdamW has two moments beside them, others less.
+    """
+    every, most = config.record.state_every, config.record.state_mb * 1e6 // (3 * model_bytes)
+    if not every or not most:
+        return []
+    while 1 + (config.steps - 1) // every - first // every > most:
+        every *= 2
+    return [first, *range((first // every + 1) * every, config.steps, every)]
+
+
 def record_steps(config: TrainConfig, snapshots: list[int]) -> list[int]:
     """Every snapshot, every `every`-th step, and powers of two before the first of those."""
     every = config.record.every

@@ -58,7 +58,7 @@ class TrainingSession:
         start: int, quiet: bool, telling: Telling,
     ) -> None:  # fmt: skip
         self.model, self.config, self.data, self.writer, self.recorder = model, config, data, writer, recorder
-        self.snapshots = set(writer.meta["snapshot_steps"])
+        self.snapshots, self.states = set(writer.meta["snapshot_steps"]), set(writer.meta["state_steps"])
         self.records = set(record_steps(config, sorted(self.snapshots)))
         self.terminal = Terminal(config.steps, start, quiet=quiet)
         if not quiet:  # else a warning says it
@@ -103,7 +103,8 @@ class TrainingSession:
         self.close("stopped", error=f"{type(error).__name__}: {error}")
 
     def keep(self, step: int, state: Callable[[], dict[str, Tensor]], force: bool) -> None:
-        """Snapshot the weights when it is their turn; leave a resume point when forced or when the last one is old.
+        """Keep the weights, or the whole state, when it is its turn; leave a resume point when forced or when the last
+        one is old.
 
         Weights that are not finite never replace a resume point: a divergence is replayed from the last healthy one.
         """
@@ -111,7 +112,7 @@ class TrainingSession:
         self.terminal.update(step)
         age = time.perf_counter() - self.checkpointed
         due = force or age > self.checkpoint_every
-        if not due and step not in self.snapshots:
+        if not due and step not in self.snapshots and step not in self.states:
             return
         with self.recorder.clock.timed():
             began = self.recorder.clock.now()
@@ -120,6 +121,8 @@ class TrainingSession:
                     self.writer.checkpoint(step, state(), cost=self._cost())
                 self.checkpointed = self.recorder.clock.now()
                 self.checkpoint_every = between_points(self.checkpointed - began)
+            if step in self.states:
+                self.writer.keep_state(step, state())
             if step in self.snapshots:
                 self.writer.snapshot(step, self.model.state_dict())
 

@@ -130,6 +130,7 @@ def draw_fork(runs: list[Run]) -> None:
         st.text(str(error))
         return
     step = run.steps[0] if len(run.steps) == 1 else st.select_slider("At step", run.steps, key=f"fork_step {where}")
+    st.caption(_optimizer(run, step))
     left, right = st.columns([3, 4])
     with left:
         st.number_input(
@@ -146,6 +147,17 @@ def draw_fork(runs: list[Run]) -> None:
     )  # fmt: skip
     st.button("Fork", icon=":material/fork_right:", key="fork", type="primary", on_click=_fork, args=(parents,))
     _draw_problem("fork")
+
+
+def _optimizer(run: Run, step: int) -> str:
+    """Whether the optimizer goes on from a step, in words."""
+    steps = run.state_steps
+    if step in steps:
+        return "The optimizer goes on, too: with nothing changed, the new run is this one again, to the bit."
+    near = [f"{one:,}" for one in (*[s for s in steps if s < step][-1:], *[s for s in steps if s > step][:1])]
+    goes_on = f" It goes on from step {' or '.join(near)}." if near else ""
+    why = "" if run.can("states") else f" {run.why_not('states')}."
+    return f"The optimizer starts fresh here.{goes_on}{why}"
 
 
 def _called(where: str) -> str:

@@ -93,6 +93,7 @@ def test_a_run_in_a_bucket_reads_like_one_in_a_folder(run, bucket, server):
     assert same(there, 2, run, 2)
     weights = {one.split()[1] for one in requests(server, before) if "safetensors" in one}
     assert weights == {"/bucket/runs/r/snapshots/000002.safetensors"}
+    assert there.state_steps == [0] and there.can("states") and sorted(there.state(0)) == sorted(run.state(0))
     assert sorted(one.name for one in list_runs("s3://bucket/runs")) == ["other", "r"]
 
 

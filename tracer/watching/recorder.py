@@ -28,7 +28,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import bare
 from tracer.store import ROOT, is_address, newest, unused
 from tracer.tracking import scalars
+from tracer.tracking.own_numbers import OwnNumbers
 from tracer.tracking.telling import OnFinding, OnRecord, Telling
 from tracer.tracking.tracking import say
 from tracer.watching import gathering
@@ -118,7 +119,7 @@ class LoopRecorder:
         self._row_step = self.steps
         self._update: Update | None = None
         self._stepping: torch.optim.Optimizer | None = None
-        self._evaluation, self._every = float("nan"), EveryUpdate(self.pace)
+        self._evaluation, self._every, self._own = float("nan"), EveryUpdate(self.pace), OwnNumbers()
         self._pictures, self._since_picture, self._made, self._next = 0, 0, 0, -1
         self._finite, self._signs = FiniteCheck(self.pace), Signs(self.model)
         self._bad: FirstBad | None = None
@@ -202,6 +203,19 @@ class LoopRecorder:
                     self._measure()
                 self._evaluation = float(loss)
 
+    def log(self, numbers: Mapping[str, Any]) -> None:
+        """Keep any numbers by name, at any step: `recorder.log({"accuracy": 0.5, "mass": array})`.
+
+        A value is one number, or an array of [layer] or [layer, head], as many as the run has; infinite ones and nan
+        are kept as they are. It is about the model as it is now, `steps` updates old: as `loss` is, if it comes before
+        the update's `step`. One number is kept at its own update (`run.updates`); where the next record is, that row of
+        the trace has the latest of each name, an array too. A name once used keeps its kind, also in a job that goes on
+        with the run; what cannot be kept is told in a warning, once a name. Of several processes rank 0's are kept.
+        """
+        if self.off is None and self._calls is not None:
+            with self._entrance, self._safely():
+                self._every.logged(self._own.log(numbers))
+
     def close(self, error: BaseException | None = None, *, reloaded: bool = False) -> None:
         """Measure the last state, unless other weights were `reloaded` since, commit everything, let go of the model.
         Also called when the program ends."""
@@ -215,11 +229,18 @@ class LoopRecorder:
                         self._snapshots.take(self.probing.writer, self.steps, last=True)
                 if together:
                     self._commit()
+                if lost := self._lost():
+                    say(f"manyeyes kept no {', '.join(lost)} of what was logged last: no record came after it")
         self._detach()
         try:
             self._finish(error)
         except Exception as problem:
             say(f"manyeyes could not finish {self.dir}: {problem}")
+
+    def _lost(self) -> list[str]:
+        """Names that were logged, of which neither a record nor an update has the latest value."""
+        waiting = self._own.waiting.items()
+        return [name for name, value in waiting if isinstance(value, np.ndarray) or name in self._every.waiting]
 
     def _finish(self, error: BaseException | None = None) -> None:
         """Say in the run how it ended."""
@@ -422,6 +443,7 @@ class LoopRecorder:
         """Write a record, and tell who wants to know."""
         if math.isfinite(self._evaluation):
             row["val_loss"], self._evaluation = self._evaluation, float("nan")
+        row |= self._own.take(probing.writer, row)
         self.last = scalars(row, list(probing.params))
         if (writer := probing.writer) is None:
             return

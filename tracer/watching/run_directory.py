@@ -25,12 +25,13 @@ from tracer.store.provenance import process, provenance
 from tracer.store.trace_layout import Layout, layout, without_heads
 from tracer.tracking.tracking import say
 from tracer.watching import causality
+from tracer.watching.every_update import UPDATES_IN_CHUNK
 from tracer.watching.ranks import Ranks, sharded
 from tracer.watching.signs import COUNTED
 
 PROBE_ROWS = 8
 """Sequences of Probe R."""
-FIRST_ROWS, FIRST_UPDATES = 1024, 4096
+FIRST_ROWS, FIRST_UPDATES = 1024, UPDATES_IN_CHUNK
 """Room for records and for updates to begin with; it doubles."""
 SCALARS = (
     "train_loss",

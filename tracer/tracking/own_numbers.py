@@ -65,7 +65,7 @@ def value_of(given: Any) -> Value:
 def attrs(name: str, source: str) -> dict[str, Any]:
     """What the trace says of such a variable."""
     words = " ".join(name.split("_")).strip() or name
-    said = "what the training loop logged" if source == LOGGED else f"what {source} returned"
+    said = "Logged by the training loop" if source == LOGGED else f"Returned by {source}"
     return {"long_name": words[:1].upper() + words[1:], "units": "", "formula": said, "source": source, "probe": "own"}
 
 

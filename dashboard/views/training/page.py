@@ -199,7 +199,7 @@ def _draw_own(run: Run, traces: dict[str, xr.Dataset], each: dict[str, xr.Datase
                 every = {} if layers else {run: x for run, x in each.items() if head_scores.holds(x, name)}
                 st.header(theme.unmarked(measure.label), anchor=False)
                 said = f"{measure.note or measure.formula}. Source: {measure.source}."
-                st.caption(theme.unmarked(said[:1].upper() + said[1:]) + _thinned(every))
+                st.caption(theme.unmarked(said) + _thinned(every))
                 values = np.concatenate([one[name].values.ravel() for one in held[name]])
                 scale = of_measure(measure, run.about.setting, values)
                 if layers:
@@ -211,7 +211,7 @@ def _draw_own(run: Run, traces: dict[str, xr.Dataset], each: dict[str, xr.Datase
 def _by_layer(traces: dict[str, xr.Dataset], name: str) -> tuple[dict[str, xr.Dataset], dict[str, str]]:
     """The traces with a variable for each layer, and the labels of these."""
     parted = {
-        run: trace[[]].assign({f"L{i}": trace[name].isel(layer=i) for i in range(trace.sizes["layer"])})
+        run: trace[[]].assign({f"L{i}": trace[name].isel(layer=i, drop=True) for i in range(trace.sizes["layer"])})
         for run, trace in traces.items() if name in trace and trace[name].dims == LAYER
     }  # fmt: skip
     return parted, {str(layer): str(layer) for trace in parted.values() for layer in trace.data_vars}

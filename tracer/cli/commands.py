@@ -85,7 +85,7 @@ def _commands(args: list[str]) -> tyro.extras.SubcommandApp:
     if args[:1] == ["train"] and (path := _value(args, "--config")):
         theirs, preset = configs.read(path)
         app.command(name="train", help=f"Train what {path} says; any of its settings can be overridden.")(
-            _train(preset, theirs, from_file=True)
+            _train(preset, theirs, from_file=True, **configs.code(path))
         )
     else:
         for name, preset in PRESETS.items():
@@ -142,10 +142,14 @@ Settings = tyro.conf.UseAppendAction[Sequence[tuple[str, ...]]]
 """--set a=1 b=2, or --set a=1 --set b=2: without it the last would replace the others, silently."""
 
 
-def _train(preset: str | None, theirs: TrainConfig, from_file: bool = False) -> Callable[..., str]:
+def _train(
+    preset: str | None, theirs: TrainConfig, from_file: bool = False, scalars: tuple[str, ...] = ()
+) -> Callable[..., str]:
+    named = scalars
+
     def train(
         config_file: ConfigFile = tyro.MISSING, config: Config = theirs, seeds: tuple[int, ...] = (),
-        set: Settings = (), track: tuple[Tracker, ...] = (), overwrite: bool = False,
+        set: Settings = (), track: tuple[Tracker, ...] = (), overwrite: bool = False, scalars: tuple[str, ...] = named,
     ) -> str:  # fmt: skip
         """Train a run, or one for each seed and each value of each setting.
 
@@ -155,26 +159,29 @@ def _train(preset: str | None, theirs: TrainConfig, from_file: bool = False) -> 
             set: Train a run with each of these values: optim.lr=1e-3,3e-3 (several settings: every combination).
             track: Tell these experiment trackers what is recorded.
             overwrite: Replace runs of that name, if there are any.
+            scalars: Functions f(model, step), as module:name, that give numbers at each record: {name: number, or an
+                array of [layer] or [layer, head]}. They are imported from here and run with your rights.
         """
         if seeds or set:
-            return trainings.train_all(config, preset, seeds, sum(set, ()), track, overwrite)
+            return trainings.train_all(config, preset, seeds, sum(set, ()), track, overwrite, scalars=scalars)
         from tracer.training import loop
 
-        return loop.train(config, preset=preset, track=track, overwrite=overwrite).status
+        return loop.train(config, preset=preset, track=track, overwrite=overwrite, scalars=scalars).status
 
     return train if from_file else functools.partial(train, "")
 
 
-def resume(run: str, /, steps: int | None = None) -> str:
+def resume(run: str, /, steps: int | None = None, scalars: tuple[str, ...] = ()) -> str:
     """Go on with a run from its last resume point, to the bit.
 
     Args:
         run: A name under checkpoints/, or a directory.
         steps: Train up to this step instead of the planned one.
+        scalars: The functions, as module:name, that it was trained with.
     """
     from tracer.training import loop
 
-    return loop.resume(run, steps).status
+    return loop.resume(run, steps, scalars=scalars).status
 
 
 def _fork(named: str | None) -> Callable[..., str]:
@@ -182,13 +189,16 @@ def _fork(named: str | None) -> Callable[..., str]:
 
     theirs = replace(open_run(named).config, run=None) if named else TrainConfig()
 
-    def fork(parent: str, /, step: int, config: Config = theirs, *, overwrite: bool = False) -> str:
+    def fork(
+        parent: str, /, step: int, config: Config = theirs, *, overwrite: bool = False, scalars: tuple[str, ...] = ()
+    ) -> str:
         """Train a new run from a snapshot of another, on the batches that came next there, with its settings or others.
 
         Args:
             parent: A name under checkpoints/, or a directory.
             step: Where to begin: a step whose weights are kept.
             overwrite: Replace the run of that name, if there is one.
+            scalars: The functions, as module:name, that the parent was trained with.
         """
         if parent != named:
             raise ValueError(
@@ -196,7 +206,7 @@ def _fork(named: str | None) -> Callable[..., str]:
             )
         from tracer.training import loop
 
-        return loop.fork(parent, step, config, overwrite=overwrite).status
+        return loop.fork(parent, step, config, overwrite=overwrite, scalars=scalars).status
 
     return fork
 

@@ -10,9 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tracer.cli.output import say
 from tracer.config import TrainConfig
 from tracer.config.fields import from_dict, to_dict
 from tracer.presets import PRESETS
+
+NAMED = ("scalars",)
+"""What a file may name besides, as module:name: code of the person whose command it is."""
 
 
 def read(path: str | Path) -> tuple[TrainConfig, str | None]:
@@ -20,14 +24,7 @@ def read(path: str | Path) -> tuple[TrainConfig, str | None]:
 
     The run.json of a run is such a file; a run of that name is there, so it gets another.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        content = json.loads(text) if Path(path).suffix == ".json" else _yaml(text)
-    except (UnicodeDecodeError, ValueError) as error:
-        raise ValueError(f"{path} is not readable: {error}") from error
-    if not isinstance(content, Mapping):
-        raise ValueError(f"{path} holds no settings: write `preset: demo` and, say, `steps: 500` on lines of their own")
-    settings: dict[str, Any] = dict(content)
+    settings: dict[str, Any] = {name: x for name, x in _content(path).items() if name not in NAMED}
     preset = settings.pop("preset", None)
     if "format" in settings:
         if not isinstance(settings.get("config"), Mapping):
@@ -39,6 +36,33 @@ def read(path: str | Path) -> tuple[TrainConfig, str | None]:
         return merged(PRESETS[preset].config if preset else TrainConfig(), settings), preset
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def code(path: str | Path) -> dict[str, tuple[str, ...]]:
+    """The code that such a file names, by option. Of a run.json nothing: it is said what is left out."""
+    content, found = _content(path), dict[str, tuple[str, ...]]()
+    for option in NAMED:
+        given = content.get(option) or ()
+        names = (given,) if isinstance(given, str) else given
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+            raise ValueError(f"{path}: {option}={given!r:.60} is no list of module:name")
+        if names and "format" in content:
+            say(f"{path} names code, {option}={', '.join(names)}, which is never taken from a run directory: give it "
+                f"with --{option} {' '.join(names)}")  # fmt: skip
+            names = ()
+        found[option] = tuple(names)
+    return found
+
+
+def _content(path: str | Path) -> dict[str, Any]:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        content = json.loads(text) if Path(path).suffix == ".json" else _yaml(text)
+    except (UnicodeDecodeError, ValueError) as error:
+        raise ValueError(f"{path} is not readable: {error}") from error
+    if not isinstance(content, Mapping):
+        raise ValueError(f"{path} holds no settings: write `preset: demo` and, say, `steps: 500` on lines of their own")
+    return dict(content)
 
 
 def merged(config: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:

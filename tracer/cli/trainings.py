@@ -24,7 +24,7 @@ STATUSES = {0: "finished", 3: "diverged", 130: "stopped"}
 
 def train_all(
     config: TrainConfig, preset: str | None, seeds: Sequence[int], settings: Sequence[str], track: Sequence[str],
-    overwrite: bool = False,
+    overwrite: bool = False, scalars: Sequence[str] = (),
 ) -> str:  # fmt: skip
     """Train each combination; what is finished is left as it is, what was stopped goes on, unless `overwrite`.
 
@@ -40,7 +40,7 @@ def train_all(
             say(f"{one.run} ({i} of {len(ahead)})")
             path = Path(folder) / f"{i}.json"
             path.write_text(json.dumps({"preset": preset, **to_dict(one)}))
-            statuses.append(_train(one, path, track, overwrite))
+            statuses.append(_train(one, path, track, overwrite, ["--scalars", *scalars] if scalars else []))
             if statuses[-1] == "stopped":
                 break
     return next((word for word in ("stopped", "diverged") if word in statuses), "finished")
@@ -57,8 +57,9 @@ def _there(config: TrainConfig) -> Run | None:
     return run
 
 
-def _train(config: TrainConfig, path: Path, track: Sequence[str], overwrite: bool) -> str:
-    command = ["train", "--config", str(path), *(["--track", *track] if track else [])]
+def _train(config: TrainConfig, path: Path, track: Sequence[str], overwrite: bool, code: Sequence[str]) -> str:
+    """`code`: options that name code, which a run that goes on needs as well."""
+    command = ["train", "--config", str(path), *(["--track", *track] if track else []), *code]
     if overwrite:
         command.append("--overwrite")
     elif (before := _there(config)) is not None:
@@ -66,7 +67,7 @@ def _train(config: TrainConfig, path: Path, track: Sequence[str], overwrite: boo
         if before.status == "diverged" or (before.status == "finished" and not longer):
             say(f"{config.run} is {before.status} already")
             return before.status
-        command = ["resume", str(before.dir.resolve()), *(["--steps", str(config.steps)] if longer else [])]
+        command = ["resume", str(before.dir.resolve()), *(["--steps", str(config.steps)] if longer else []), *code]
     status = _status_of([sys.executable, "-P", "-m", "tracer", *command])
     if status not in STATUSES:
         raise ValueError(f"{config.run} ended with status {status}: see above")

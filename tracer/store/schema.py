@@ -93,6 +93,8 @@ class Meta(StrictModel):
     divergence: Divergence | None = None
     error: str | None = None
     digests: dict[Word, Annotated[str, Field(max_length=64)]] = {}
+    scalars: Annotated[list[Word], Field(max_length=1000)] = []
+    """Functions that gave numbers at each record, as module:name: text for people, from which nothing is imported."""
 
 
 class Trained(Meta):

@@ -16,6 +16,7 @@ from torch import Tensor
 from tracer.measures import MEASURES, SE
 from tracer.store import RunWriter, Variable
 from tracer.store.chunks import MOST_ARRAYS
+from tracer.store.trace import TraceWriter
 from tracer.tracking.tracking import say
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,79}")
@@ -23,6 +24,7 @@ AXES = {"step", "layer", "head", "param", "matrix", "prompt", "prompt_tokens", "
         "target", "told", "tokens"}  # fmt: skip
 """Names of coordinates, and of columns that are kept beside a loss."""
 DIMS: dict[int, tuple[str, ...]] = {0: (), 1: ("layer",), 2: ("layer", "head")}
+KINDS = {0: "one number", 1: "an array of [layer]", 2: "an array of [layer, head]"}
 MOST_NAMES, MOST_IN_TRACE = 200, MOST_ARRAYS // 2
 """Of a job, and of a run with all that it has besides: one with more arrays than `MOST_ARRAYS` would not be read."""
 LOGGED = "recorder.log"
@@ -70,75 +72,85 @@ def attrs(name: str, source: str) -> dict[str, Any]:
 
 
 class OwnNumbers:
-    """What was given since the last record, and what is wrong with it."""
+    """What was given since the last record, and by whom."""
 
     def __init__(self) -> None:
-        self._names: set[str] = set()
-        self._refused: set[str] = set()
         self.waiting: dict[str, Value] = {}
         """The latest of each name since the last record."""
+        self._sources: dict[str, str] = {}
+        """Who gives it, by name."""
+        self._said: set[str] = set()
 
-    def log(self, numbers: Mapping[str, Any]) -> dict[str, Value]:
-        """Keep these for the next record; those that are one number each are returned."""
-        good = self.checked(numbers, LOGGED)
-        self.waiting |= good
-        return {name: value for name, value in good.items() if isinstance(value, float | Tensor)}
-
-    def checked(self, numbers: Any, source: str) -> dict[str, Value]:
-        """Those that can be kept; of the others it is said why not, once a name."""
+    def keep(self, numbers: Any, source: str) -> dict[str, Value]:
+        """Those of a person's numbers that can be kept, for the next record; of the others it is said why not."""
         if not isinstance(numbers, Mapping):
-            self.refuse(source, f"it gave {type(numbers).__name__}, not numbers by their names: {{'accuracy': 0.5}}")
+            said = f"it gave {type(numbers).__name__}, not numbers by their names such as {{'accuracy': 0.5}}"
+            self.refuse(f"what {source} gives", said)
             return {}
         good: dict[str, Value] = {}
         for name, given in numbers.items():
-            if why := why_no_name(name):
+            if why := why_no_name(name) or self._why_not(name, source):
                 self.refuse(f"{name!r:.60}", why)
-                continue
-            if len(self._names | {name}) > MOST_NAMES:
-                self.refuse("any more names", f"{MOST_NAMES} are kept of a job")
                 continue
             try:
                 good[name] = value_of(given)
             except ValueError as error:
                 self.refuse(name, str(error))
             else:
-                self._names.add(name)
+                self._sources[name] = source
+        self.waiting |= good
         return good
+
+    def _why_not(self, name: str, source: str) -> str:
+        if name in self._sources:
+            by = self._sources[name]
+            return "" if by == source else f"{by} gives a number of this name already: choose another"
+        return "" if len(self._sources) < MOST_NAMES else f"more than {MOST_NAMES} names are not kept of a job"
 
     def refuse(self, name: str, why: str) -> None:
-        """Say it, unless it was said of this name."""
-        if name not in self._refused:
-            self._refused.add(name)
-            say(f"manyeyes does not keep {name}: {why}")
+        """Say that it is not kept, once a name."""
+        self.say_once(name, f"manyeyes does not keep {name}: {why}")
+
+    def say_once(self, what: str, text: str) -> None:
+        """A warning, unless one came of this before."""
+        if what not in self._said:
+            self._said.add(what)
+            say(text)
 
     def take(self, writer: RunWriter | None, row: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """For this row of the trace, what was logged since the last one; without a writer, of rank 1 on, nothing."""
-        found, self.waiting = self.waiting, {}
-        return {} if writer is None else self.placed(writer, row, found, LOGGED)
+        """For this row of the trace, what was given since the last one; its variables are made.
 
-    def placed(
-        self, writer: RunWriter, row: Mapping[str, Any], values: Mapping[str, Value], source: str
-    ) -> dict[str, np.ndarray]:
-        """Those that fit into the trace, for a row that holds these already; their variables are made."""
+        Without a writer, in a process that is not the first, nothing.
+        """
+        found, self.waiting = self.waiting, {}
+        if writer is None or not found:
+            return {}
         assert writer.trace is not None
-        heads, good, new = writer.trace.heads, {}, {}
-        for name, value in values.items():
+        good: dict[str, np.ndarray] = {}
+        new: dict[str, Variable] = {}
+        for name, value in found.items():
             x = np.asarray(float(value) if isinstance(value, Tensor) else value, np.float64)
-            dims = DIMS[x.ndim]
             there = writer.trace.dims(name)
-            if x.ndim and (heads is None or x.shape != heads[: x.ndim]):
-                shape = "no layers that are known" if heads is None else f"{heads[0]} layers of {heads[1]} heads"
-                self.refuse(name, f"it has shape {list(x.shape)}, and this run has {shape}")
-            elif name in row:
-                self.refuse(name, "this run has a number of this name already: choose another")
-            elif there not in (None, dims):
-                what = {0: "one number", 1: "an array of [layer]", 2: "an array of [layer, head]"}
-                self.refuse(name, f"it is {what[x.ndim]} here, and {what[len(there or ())]} in the rows before")
-            elif there is None and len(writer.trace.names) + len(new) >= MOST_IN_TRACE:
-                self.refuse("any more names", "the run holds as many as it can")
-            else:
-                good[name] = x
-                if there is None:
-                    new[name] = Variable(dims, x.shape, "float64", attrs(name, source))
+            if why := _why_no_place(name, x, writer.trace, len(new), row):
+                self.refuse(name, why)
+                continue
+            good[name] = x
+            if there is None:
+                new[name] = Variable(DIMS[x.ndim], x.shape, "float64", attrs(name, self._sources[name]))
         writer.make_room(new)
         return good
+
+
+def _why_no_place(name: str, x: np.ndarray, trace: TraceWriter, n_new: int, row: Mapping[str, Any]) -> str:
+    """Why a value does not fit into a trace that is to get so many new variables; empty where it does."""
+    heads, there = trace.heads, trace.dims(name)
+    if x.ndim and (heads is None or x.shape != heads[: x.ndim]):
+        shape = "no layers that are known" if heads is None else f"{heads[0]} layers of {heads[1]} heads"
+        return f"it has shape {list(x.shape)}, and this run has {shape}"
+    if name in row:
+        return "this run has a number of this name already: choose another"
+    if there is not None and there != DIMS[x.ndim]:
+        return f"it is {KINDS[x.ndim]} here, and was {KINDS.get(len(there), 'another')} before"
+    if there is None and len(trace.names) + n_new >= MOST_IN_TRACE:
+        return f"a run with {MOST_IN_TRACE} variables gets no more"
+    return ""

@@ -28,10 +28,12 @@ from tracer.interventions import clamps
 from tracer.interventions.edits import recording
 from tracer.measures.gradients import gradients
 from tracer.model import Transformer
+from tracer.named_code import same_code
 from tracer.store import FORMAT, Run, RunWriter, open_run, resolve
 from tracer.store.provenance import process, provenance
 from tracer.store.remote import refuse_writing
 from tracer.torch_internals import uncompiled
+from tracer.tracking.scalar_functions import ScalarFunctions, Scalars
 from tracer.tracking.telling import OnFinding, OnRecord, Telling
 from tracer.training import optim
 from tracer.training.divergence import GRADIENT, WEIGHT, Watch
@@ -58,6 +60,7 @@ class Job:
 def train(
     config: TrainConfig, preset: str | None = None, quiet: bool = False, track: str | Sequence[str] = (),
     overwrite: bool = False, *, on_record: OnRecord | None = None, on_finding: OnFinding | None = None,
+    scalars: Scalars | Sequence[Scalars] = (),
 ) -> Run:  # fmt: skip
     """Train a new run and return it; a Ctrl-C stops it cleanly, and `resume` goes on from there.
 
@@ -65,24 +68,29 @@ def train(
     is never replaced, unless `overwrite` says so. As in `watch`, `on_record` is called with the step of each record and
     its numbers by readable names (`attn/L1H2/induction`), and `on_finding` with each kind of finding as it comes up;
     where it returns "stop", or is the word "stop" and the finding is bad, the training stops. `resume` can go on.
+    `scalars`: functions f(model, step), or their `module:name`, that give at each record numbers by their names:
+    {name: number, or an array of [layer] or [layer, head]}. They run in eval mode without gradients, and random states
+    are put back; run.json has their names.
     """
-    telling = Telling(track, on_record, on_finding)
+    telling, functions = Telling(track, on_record, on_finding), ScalarFunctions(scalars)
     directory = resolve(config.run or f"{preset or 'run'}-{config.seed}")
-    return _begin(prepare(config), directory, preset, 0, None, quiet, overwrite, telling)
+    return _begin(prepare(config), directory, preset, 0, None, quiet, overwrite, telling, functions)
 
 
 def fork(
     run: Run | str | Path, step: int, config: TrainConfig | None = None, quiet: bool = False, overwrite: bool = False,
     track: str | Sequence[str] | None = None, *, on_record: OnRecord | None = None,
-    on_finding: OnFinding | None = None,
+    on_finding: OnFinding | None = None, scalars: Scalars | Sequence[Scalars] = (),
 ) -> Run:  # fmt: skip
     """Train a new run from the weights that another had after `step` updates, on the batches that come next there.
 
     `config` (default: the parent's) may change everything but the model and its tokens. The optimiser starts fresh,
     unless `step` is the parent's resume point and the optimiser is the same: then it goes on, too. run.json says which.
-    `track`, `on_record`, `on_finding`: as in `train`; `track` is the parent's, unless told.
+    `track`, `on_record`, `on_finding`, `scalars`: as in `train`; `track` is the parent's, unless told. `scalars` must
+    be those of the parent: code is never taken from a run directory.
     """
-    parent = run if isinstance(run, Run) else open_run(run)
+    parent, functions = run if isinstance(run, Run) else open_run(run), ScalarFunctions(scalars)
+    same_code(parent.name, "scalars", parent.meta.get("scalars", ()), functions.names)
     theirs = parent.config
     telling = Telling(parent.meta.get("track", ()) if track is None else track, on_record, on_finding)
     config = replace(theirs, run=None) if config is None else config
@@ -106,7 +114,7 @@ def fork(
     load_state(job, state)
     facts = {"run": parent.name, "step": step, "optimizer": "continued" if goes_on else "fresh"}
     directory = resolve(config.run or f"{parent.name}-from-{step}")
-    return _begin(job, directory, parent.meta["preset"], step, facts, quiet, overwrite, telling)
+    return _begin(job, directory, parent.meta["preset"], step, facts, quiet, overwrite, telling, functions)
 
 
 GROUPS = ("name", "qk_lr_factor", "pos_lr_factor")
@@ -123,7 +131,7 @@ def _refuse_another_model(name: str, theirs: TrainConfig, ours: TrainConfig) -> 
 
 def _begin(
     job: Job, directory: Path, preset: str | None, start: int, parent: dict[str, Any] | None, quiet: bool,
-    overwrite: bool, telling: Telling,
+    overwrite: bool, telling: Telling, functions: ScalarFunctions,
 ) -> Run:  # fmt: skip
     """Lay out a new run directory, and train from `start`."""
     if not job.accelerator.is_main_process:
@@ -136,12 +144,13 @@ def _begin(
         "corpus": {"name": job.data.name, "hash": job.data.hash}, "d_vocab": job.data.d_vocab,
         "unigram_loss": unigram_loss(job.data, config.record.val_rows),
         "n_params": sum(p.numel() for p in job.raw.parameters()), "device": str(job.accelerator.device),
-        "step": start, "snapshot_steps": snapshots, "track": list(telling.to), **provenance(), **process(),
+        "step": start, "snapshot_steps": snapshots, "track": list(telling.to), "scalars": functions.names,
+        **provenance(), **process(),
     }  # fmt: skip
     writer = RunWriter.create(directory, meta, job.data.tokenizer, overwrite)
     with writer.abandoned_on_error():
         writer.create_trace(n_records, *recorder.layout())
-        session = TrainingSession(job.raw, config, job.data, writer, recorder, start, quiet, telling)
+        session = TrainingSession(job.raw, config, job.data, writer, recorder, start, quiet, telling, functions)
     return _loop(job, session, start, directory)
 
 
@@ -153,12 +162,13 @@ def _plan(job: Job, first: int) -> tuple[list[int], int]:
 
 def resume(
     name: str | Path, steps: int | None = None, quiet: bool = False, *, on_record: OnRecord | None = None,
-    on_finding: OnFinding | None = None,
+    on_finding: OnFinding | None = None, scalars: Scalars | Sequence[Scalars] = (),
 ) -> Run:  # fmt: skip
     """Go on with a run where its last resume point is; `steps` makes it longer than planned. Its trackers are told on;
-    `on_record`, `on_finding`: as in `train`."""
+    `on_record`, `on_finding`, `scalars`: as in `train`. `scalars` must be those that it was trained with."""
     refuse_writing(name)
-    run = open_run(name)
+    run, functions = open_run(name), ScalarFunctions(scalars)
+    same_code(run.name, "scalars", run.meta.get("scalars", ()), functions.names)
     config = run.config if steps is None else replace(run.config, steps=steps)
     start = run.resume_step()
     if run.status == "diverged":
@@ -193,7 +203,7 @@ def resume(
         facts = {"config": to_dict(config), "snapshot_steps": snapshots, "error": None, **process()}
         writer.status("training", facts)
         telling = Telling(run.meta.get("track", ()), on_record, on_finding)
-        session = TrainingSession(job.raw, config, job.data, writer, recorder, start, quiet, telling)
+        session = TrainingSession(job.raw, config, job.data, writer, recorder, start, quiet, telling, functions)
     return _loop(job, session, start, run.dir)
 
 

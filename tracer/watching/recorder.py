@@ -44,7 +44,8 @@ from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import bare
 from tracer.store import ROOT, is_address, newest, unused
 from tracer.tracking import scalars
-from tracer.tracking.own_numbers import OwnNumbers
+from tracer.tracking.own_numbers import LOGGED, OwnNumbers
+from tracer.tracking.scalar_functions import ScalarFunctions, Scalars
 from tracer.tracking.telling import OnFinding, OnRecord, Telling
 from tracer.tracking.tracking import say
 from tracer.watching import gathering
@@ -78,7 +79,7 @@ class LoopRecorder:
         every: int | None = None, rows: int | None = None, snapshot_mb: float = 500.0, build: str | None = None,
         held_out: Any = None, start_step: int | None = None, max_logits: Looks = "share",
         track: str | Sequence[str] | None = None, on_record: OnRecord | None = None,
-        on_finding: OnFinding | None = None,
+        on_finding: OnFinding | None = None, scalars: Scalars | Sequence[Scalars] = (),
     ) -> None:  # fmt: skip
         if not 0 < share <= 1:
             raise ValueError(f"share={share} must be over 0 and at most 1: the part of training time for measuring")
@@ -113,6 +114,8 @@ class LoopRecorder:
         self.pace, self.ranks = Pace(share, every), Ranks(self.model, named)
         self.probing: Probing | None = None
         self._telling = Telling(track, on_record, on_finding, share)
+        self._functions = ScalarFunctions(scalars, *(() if every else (share / 2, 0.0)))
+        self._facts |= {"scalars": self._functions.names} if self._functions.names else {}
         self._largest = LargestLogits(max_logits, self.pace, self.ranks)
         self._snapshots = Snapshots(self.model, snapshot_mb)
         self._row: dict[str, Any] | None = None
@@ -126,7 +129,7 @@ class LoopRecorder:
         self._bad_since: int | None = None
         """The first value that was not finite, and the first step whose kept loss was not."""
         self._divergence: dict[str, Any] | None = None
-        self._expected = self._gathering = self._stop = self._called = self._blind = False
+        self._expected = self._gathering = self._stop = self._called = self._blind = self._asking = False
         self._trouble = ""
         """What went wrong in this process, until the others are told."""
         self._forked = False
@@ -214,7 +217,8 @@ class LoopRecorder:
         """
         if self.off is None and self._calls is not None:
             with self._entrance, self._safely():
-                self._every.logged(self._own.log(numbers))
+                kept = self._own.keep(numbers, LOGGED)
+                self._every.logged({name: x for name, x in kept.items() if not isinstance(x, np.ndarray)})
 
     def close(self, error: BaseException | None = None, *, reloaded: bool = False) -> None:
         """Measure the last state, unless other weights were `reloaded` since, commit everything, let go of the model.
@@ -262,7 +266,7 @@ class LoopRecorder:
 
     def _call_begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The model is called, by the training or by an evaluation."""
-        if self.off is not None or self._calls is None or rehearsed():
+        if self.off is not None or self._calls is None or self._asking or rehearsed():
             return
         if torch.is_grad_enabled():
             self._entrance.trains()
@@ -289,7 +293,7 @@ class LoopRecorder:
 
     def _call_ended(self, module: nn.Module, kwargs: dict[str, Any], output: Any) -> None:
         with self._entrance.unless_busy() as free, self._safely():
-            if not free or self._blind:
+            if not free or self._blind or self._asking:
                 return
             self._every.returned(module, kwargs, output)
             if self._row is not None and torch.is_grad_enabled():
@@ -387,6 +391,7 @@ class LoopRecorder:
                 **self.probing.measure(self.steps, picture), "step_ms": step_ms,
                 "unmoved": self._signs.unmoved(self.probing.params),
             }  # fmt: skip
+            self._ask(last)
             self._update = Update(self.probing.params, self._measuring, self.probing.heads)
             if self._stepping is not None:
                 self._update.starts(self._stepping)
@@ -394,6 +399,16 @@ class LoopRecorder:
                 self._snapshots.take(self.probing.writer, self.steps, last)
         if self.probing.broken:
             self._diverged()
+
+    def _ask(self, last: bool) -> None:
+        """What functions give of the model as it is now; of several processes in each, as one may need all of them."""
+        must = last or self.ranks.world > 1
+        self._asking = True
+        try:
+            with undisturbed(self.model, self.pace.device), torch.compiler.set_stance("force_eager"):
+                self._functions.ask(self._own, self.model, self.steps, self.pace.training, must)
+        finally:
+            self._asking = False
 
     def _commit(self) -> None:
         """The row of the last measurement, now that its step is over; and what is known of the updates before it."""

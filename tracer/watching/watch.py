@@ -19,6 +19,7 @@ from torch import nn
 from tracer.watching.not_recording import NotRecording
 
 if TYPE_CHECKING:
+    from tracer.tracking.scalar_functions import Scalars
     from tracer.tracking.telling import OnFinding, OnRecord
     from tracer.watching.recorder import LoopRecorder
     from tracer.watching.training_passes import Looks
@@ -35,6 +36,7 @@ def watch(
     rows: int | None = None, snapshot_mb: float = 500.0, build: str | None = None, held_out: Any = None,
     start_step: int | None = None, max_logits: Looks = "share", track: str | Sequence[str] | None = None,
     on_record: OnRecord | None = None, on_finding: OnFinding | None = None,
+    scalars: Scalars | Sequence[Scalars] = (),
 ) -> LoopRecorder: ...  # fmt: skip
 
 
@@ -62,8 +64,11 @@ def watch(model: nn.Module, run: str | Path | None = None, *, keep: int = 1, **o
     then has those of each step. `track`: "wandb", "tensorboard", "mlflow" or "trackio", or several. `on_record`: called
     with the step and `recorder.last` after each record. `on_finding`: called with each kind of finding
     (`tracer.diagnose`) as it comes up; where it returns "stop", or is the word "stop" and the finding is bad,
-    `recorder.should_stop` is set: save, and end the loop. With several processes, call it in each: statistics are of
-    all of them, and rank 0 writes.
+    `recorder.should_stop` is set: save, and end the loop.
+    `scalars`: functions f(model, step), or their `module:name`, that give numbers at each record, in eval mode and
+    without gradients: {name: number, or an array of [layer] or [layer, head]}. `recorder.log` takes such numbers at any
+    step. A function that half of `share` does not pay for is asked at fewer records.
+    With several processes, call it in each: statistics are of all of them, and rank 0 writes.
     Seen are F.scaled_dot_product_attention, nn.MultiheadAttention, flex_attention, and softmax-times-values written by
     hand, in blocks of queries too; keys that are no positions (sinks, learned keys) are in `layers[i].extra`. What
     cannot be measured truthfully is refused (`CannotWatch`), in a training loop with a warning. Of a model in which no

@@ -150,6 +150,7 @@ def _train(
     def train(
         config_file: ConfigFile = tyro.MISSING, config: Config = theirs, seeds: tuple[int, ...] = (),
         set: Settings = (), track: tuple[Tracker, ...] = (), overwrite: bool = False, scalars: tuple[str, ...] = named,
+        note: str = "", tags: tuple[str, ...] = (),
     ) -> str:  # fmt: skip
         """Train a run, or one for each seed and each value of each setting.
 
@@ -161,12 +162,17 @@ def _train(
             overwrite: Replace runs of that name, if there are any.
             scalars: Functions f(model, step), as module:name, that give numbers at each record: {name: number, or an
                 array of [layer] or [layer, head]}. They are imported from here and run with your rights.
+            note: What the page Runs shows beside the run.
+            tags: Words by which runs are found: `tracer ls --find tag=WORD`.
         """
         if seeds or set:
-            return trainings.train_all(config, preset, seeds, sum(set, ()), track, overwrite, scalars=scalars)
+            return trainings.train_all(
+                config, preset, seeds, sum(set, ()), track, overwrite, scalars=scalars, note=note, tags=tags
+            )
         from tracer.training import loop
 
-        return loop.train(config, preset=preset, track=track, overwrite=overwrite, scalars=scalars).status
+        labels = {"note": note, "tags": tags}
+        return loop.train(config, preset=preset, track=track, overwrite=overwrite, scalars=scalars, **labels).status
 
     return train if from_file else functools.partial(train, "")
 
@@ -190,8 +196,9 @@ def _fork(named: str | None) -> Callable[..., str]:
     theirs = replace(open_run(named).config, run=None) if named else TrainConfig()
 
     def fork(
-        parent: str, /, step: int, config: Config = theirs, *, overwrite: bool = False, scalars: tuple[str, ...] = ()
-    ) -> str:
+        parent: str, /, step: int, config: Config = theirs, *, overwrite: bool = False, scalars: tuple[str, ...] = (),
+        note: str = "", tags: tuple[str, ...] = (),
+    ) -> str:  # fmt: skip
         """Train a new run from a snapshot of another, on the batches that came next there, with its settings or others.
 
         Args:
@@ -199,6 +206,8 @@ def _fork(named: str | None) -> Callable[..., str]:
             step: Where to begin: a step whose weights are kept.
             overwrite: Replace the run of that name, if there is one.
             scalars: The functions, as module:name, that the parent was trained with.
+            note: What the page Runs shows beside the run.
+            tags: Words by which runs are found: `tracer ls --find tag=WORD`.
         """
         if parent != named:
             raise ValueError(
@@ -206,7 +215,7 @@ def _fork(named: str | None) -> Callable[..., str]:
             )
         from tracer.training import loop
 
-        return loop.fork(parent, step, config, overwrite=overwrite, scalars=scalars).status
+        return loop.fork(parent, step, config, overwrite=overwrite, scalars=scalars, note=note, tags=tags).status
 
     return fork
 

@@ -13,8 +13,9 @@ def ls(root: str | None = None, /, find: str = "", json: bool = False) -> int:
     Args:
         root: The folder, or its URL (s3://, gs://, hf://, ssh://, https://). Default: checkpoints/, or those of
             MANYEYES_RUNS.
-        find: Only runs that hold all of these words: "lr>0.01 accuracy>0.4 demo" compares settings of a run and the
-            last of what it recorded (of heads, any), and looks for other words in its name, preset, status and note.
+        find: Only runs that hold all of these words: "lr>0.01 accuracy>0.4 tag=mine demo" compares settings of a run,
+            the last of what it recorded (of heads, any) and its tags, and looks for other words in its name, preset,
+            status, note and tags.
         json: Print them as JSON.
     """
     from tracer.store import PLACES, broken_runs, list_runs

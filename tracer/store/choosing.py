@@ -3,7 +3,7 @@
 What is asked for is words apart by spaces, all of which must hold: `lr>0.01 seed=1 demo`. A word with =, !=, <, <=, >
 or >= compares a setting, by its whole name (`optim.lr`) or its last part (`lr`; one of several that are called so is
 enough), or what the trace holds by this name, at its last record (`accuracy>0.4`; `induction>0.5`: of one head is
-enough); any other word is looked for in the run's name, preset, status, kind and note.
+enough); `tag=` compares each tag; any other word is looked for in the run's name, preset, status, kind, note and tags.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 WORD = re.compile(r"([A-Za-z_][\w.]*)(!=|<=|>=|=|<|>)(.+)")
-TEXTS = ("run", "preset", "status", "kind", "author", "note")
+TEXTS = ("run", "preset", "status", "kind", "author", "note", "tags")
 """Where a word that compares nothing is looked for."""
 Numbers = Callable[[str], Sequence[float]]
 """What a run's trace says at the end, by the name of a variable."""
@@ -40,15 +40,18 @@ ABOUT = (*TEXTS, "created", "step", "n_params")
 
 
 def settings(run: Run) -> dict[str, Any]:
-    """Every setting of a run by its dotted name, and `ABOUT`; ValueError or TypeError where run.json is damaged."""
+    """Every setting of a run by its dotted name, those of its config and those that a person gave (`settings=`), and
+    `ABOUT`; ValueError or TypeError where run.json is damaged."""
     meta, about = run.meta, run.about
     facts = {
         "run": run.name, "preset": meta.get("preset") or "", "status": run.status, "kind": about.kind,
         "author": about.author, "note": note(run), "created": str(meta["created"]), "step": int(meta["step"]),
-        "n_params": int(meta["n_params"]),
+        "n_params": int(meta["n_params"]), "tags": " ".join(meta.get("tags") or ()),
     }  # fmt: skip
     config = {name: value for name, value in flat(meta.get("config") or {}).items() if name != "run"}
-    return facts | {"model.n_layers": about.n_layers, "model.n_ctx": about.n_ctx} | config
+    ours = facts | {"model.n_layers": about.n_layers, "model.n_ctx": about.n_ctx} | config
+    theirs = meta.get("settings") or {}
+    return ours | {f"settings.{name}" if name in ours else name: value for name, value in theirs.items()}
 
 
 def last_values(run: Run, name: str) -> list[float]:
@@ -99,6 +102,10 @@ def _condition(word: str) -> Callable[[Settings, Numbers], bool]:
     if parts is None:
         return lambda found, _: any(word.lower() in str(found.get(name, "")).lower() for name in TEXTS)
     name, compare, value = parts[1], COMPARISONS[parts[2]], parts[3]
+    if name in ("tag", "tags"):
+        has = parts[2] == "="
+        among = lambda found: value.lower() in str(found.get("tags", "")).lower().split()  # noqa: E731
+        return lambda found, _: parts[2] in ("=", "!=") and among(found) == has
 
     def holds(found: Settings, numbers: Numbers) -> bool:
         held = [found[name]] if name in found else [found[key] for key in found if key.endswith(f".{name}")]
@@ -117,7 +124,7 @@ def _compared(compare: Callable[[Any, Any], bool], held: Any, value: str) -> boo
         return isinstance(held, str) and held[:1].isdigit() and compare(held, value)  # a date
     try:
         return compare(float(held), float(value))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return compare in (operator.eq, operator.ne) and compare(str(held).replace(" ", ""), value)  # a list
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from tracer.measures.gradients import gradients
 from tracer.model import Transformer
 from tracer.named_code import same_code
 from tracer.store import FORMAT, Run, RunWriter, open_run, resolve
+from tracer.store.labels import Labels
 from tracer.store.provenance import process, provenance
 from tracer.store.remote import refuse_writing
 from tracer.torch_internals import uncompiled
@@ -60,7 +61,8 @@ class Job:
 def train(
     config: TrainConfig, preset: str | None = None, quiet: bool = False, track: str | Sequence[str] = (),
     overwrite: bool = False, *, on_record: OnRecord | None = None, on_finding: OnFinding | None = None,
-    scalars: Scalars | Sequence[Scalars] = (),
+    scalars: Scalars | Sequence[Scalars] = (), settings: Mapping[str, Any] | None = None, note: str = "",
+    tags: Sequence[str] = (),
 ) -> Run:  # fmt: skip
     """Train a new run and return it; a Ctrl-C stops it cleanly, and `resume` goes on from there.
 
@@ -70,25 +72,29 @@ def train(
     where it returns "stop", or is the word "stop" and the finding is bad, the training stops. `resume` can go on.
     `scalars`: functions f(model, step), or their `module:name`, that give at each record numbers by their names:
     {name: number, or an array of [layer] or [layer, head]}. They run in eval mode without gradients, and random states
-    are put back; run.json has their names.
+    are put back; run.json has their names. `settings`: facts of your own besides the config, by which runs are found
+    and compared, as by `tags`; `note` is the one that the page Runs shows.
     """
     telling, functions = Telling(track, on_record, on_finding), ScalarFunctions(scalars)
+    labels = Labels.of(settings, note, tags)
     directory = resolve(config.run or f"{preset or 'run'}-{config.seed}")
-    return _begin(prepare(config), directory, preset, 0, None, quiet, overwrite, telling, functions)
+    return _begin(prepare(config), directory, preset, 0, None, quiet, overwrite, telling, functions, labels)
 
 
 def fork(
     run: Run | str | Path, step: int, config: TrainConfig | None = None, quiet: bool = False, overwrite: bool = False,
     track: str | Sequence[str] | None = None, *, on_record: OnRecord | None = None,
     on_finding: OnFinding | None = None, scalars: Scalars | Sequence[Scalars] = (),
+    settings: Mapping[str, Any] | None = None, note: str = "", tags: Sequence[str] = (),
 ) -> Run:  # fmt: skip
     """Train a new run from the weights that another had after `step` updates, on the batches that come next there.
 
     `config` (default: the parent's) may change everything but the model and its tokens. The optimiser starts fresh,
     unless `step` is the parent's resume point and the optimiser is the same: then it goes on, too. run.json says which.
-    `track`, `on_record`, `on_finding`, `scalars`: as in `train`; `track` is the parent's, unless told. `scalars` must
-    be those of the parent: code is never taken from a run directory.
+    `track`, `on_record`, `on_finding`, `scalars`, `settings`, `note`, `tags`: as in `train`; `track` is the parent's,
+    unless told. `scalars` must be those of the parent: code is never taken from a run directory.
     """
+    labels = Labels.of(settings, note, tags)
     parent, functions = run if isinstance(run, Run) else open_run(run), ScalarFunctions(scalars)
     same_code(parent.name, "scalars", parent.meta.get("scalars", ()), functions.names)
     theirs = parent.config
@@ -114,7 +120,7 @@ def fork(
     load_state(job, state)
     facts = {"run": parent.name, "step": step, "optimizer": "continued" if goes_on else "fresh"}
     directory = resolve(config.run or f"{parent.name}-from-{step}")
-    return _begin(job, directory, parent.meta["preset"], step, facts, quiet, overwrite, telling, functions)
+    return _begin(job, directory, parent.meta["preset"], step, facts, quiet, overwrite, telling, functions, labels)
 
 
 GROUPS = ("name", "qk_lr_factor", "pos_lr_factor")
@@ -131,7 +137,7 @@ def _refuse_another_model(name: str, theirs: TrainConfig, ours: TrainConfig) -> 
 
 def _begin(
     job: Job, directory: Path, preset: str | None, start: int, parent: dict[str, Any] | None, quiet: bool,
-    overwrite: bool, telling: Telling, functions: ScalarFunctions,
+    overwrite: bool, telling: Telling, functions: ScalarFunctions, labels: Labels,
 ) -> Run:  # fmt: skip
     """Lay out a new run directory, and train from `start`."""
     if not job.accelerator.is_main_process:
@@ -145,10 +151,11 @@ def _begin(
         "unigram_loss": unigram_loss(job.data, config.record.val_rows),
         "n_params": sum(p.numel() for p in job.raw.parameters()), "device": str(job.accelerator.device),
         "step": start, "snapshot_steps": snapshots, "track": list(telling.to), "scalars": functions.names,
-        **provenance(), **process(),
+        **provenance(), **process(), **labels.facts,
     }  # fmt: skip
     writer = RunWriter.create(directory, meta, job.data.tokenizer, overwrite)
     with writer.abandoned_on_error():
+        labels.write_note(writer.dir)
         writer.create_trace(n_records, *recorder.layout())
         session = TrainingSession(job.raw, config, job.data, writer, recorder, start, quiet, telling, functions)
     return _loop(job, session, start, directory)

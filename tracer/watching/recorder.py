@@ -43,6 +43,7 @@ from tracer.hooks.inputs import Inputs, has_values, is_blind
 from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import bare
 from tracer.store import ROOT, is_address, newest, unused
+from tracer.store.labels import Labels
 from tracer.tracking import scalars
 from tracer.tracking.own_numbers import LOGGED, OwnNumbers
 from tracer.tracking.scalar_functions import ScalarFunctions, Scalars
@@ -80,6 +81,7 @@ class LoopRecorder:
         held_out: Any = None, start_step: int | None = None, max_logits: Looks = "share",
         track: str | Sequence[str] | None = None, on_record: OnRecord | None = None,
         on_finding: OnFinding | None = None, scalars: Scalars | Sequence[Scalars] = (),
+        settings: Any = None, note: str = "", tags: str | Sequence[str] = (),
     ) -> None:  # fmt: skip
         if not 0 < share <= 1:
             raise ValueError(f"share={share} must be over 0 and at most 1: the part of training time for measuring")
@@ -114,6 +116,8 @@ class LoopRecorder:
         self.pace, self.ranks = Pace(share, every), Ranks(self.model, named)
         self.probing: Probing | None = None
         self._telling = Telling(track, on_record, on_finding, share)
+        self._labels = Labels.of(settings, note, tags)
+        self._facts |= self._labels.facts
         self._functions = ScalarFunctions(scalars, *(() if every else (share / 2, 0.0)))
         self._facts |= {"scalars": self._functions.names} if self._functions.names else {}
         self._largest = LargestLogits(max_logits, self.pace, self.ranks)
@@ -326,6 +330,7 @@ class LoopRecorder:
             self._largest.watch(self.model, self.probing.watcher.map, self._looking)
         self._finite.watch(self.probing.anatomy, lambda: undisturbed(self.model, self.pace.device))
         if self.probing.writer is not None:
+            self._labels.write_note(self.dir)
             self.pace.writing = functools.partial(getattr, self.probing.writer, "seconds")
             try:
                 self._telling.begin(self.probing.writer)

@@ -36,7 +36,7 @@ def watch(
     rows: int | None = None, snapshot_mb: float = 500.0, build: str | None = None, held_out: Any = None,
     start_step: int | None = None, max_logits: Looks = "share", track: str | Sequence[str] | None = None,
     on_record: OnRecord | None = None, on_finding: OnFinding | None = None,
-    scalars: Scalars | Sequence[Scalars] = (),
+    scalars: Scalars | Sequence[Scalars] = (), settings: Any = None, note: str = "", tags: str | Sequence[str] = (),
 ) -> LoopRecorder: ...  # fmt: skip
 
 
@@ -68,6 +68,8 @@ def watch(model: nn.Module, run: str | Path | None = None, *, keep: int = 1, **o
     `scalars`: functions f(model, step), or their `module:name`, that give numbers at each record, in eval mode and
     without gradients: {name: number, or an array of [layer] or [layer, head]}. `recorder.log` takes such numbers at any
     step. A function that half of `share` does not pay for is asked at fewer records.
+    `settings`: what you set, as a mapping or argparse's object, by which runs are found and compared, as by `tags`;
+    `note` is the one that the page Runs shows. A job that resumes leaves what it does not give.
     With several processes, call it in each: statistics are of all of them, and rank 0 writes.
     Seen are F.scaled_dot_product_attention, nn.MultiheadAttention, flex_attention, and softmax-times-values written by
     hand, in blocks of queries too; keys that are no positions (sinks, learned keys) are in `layers[i].extra`. What

@@ -37,8 +37,8 @@ def draw_many(runs: Sequence[Run]) -> list[str]:
     with find:
         st.text_input("Find runs", placeholder=EXAMPLE, icon=":material/search:", help=(
             "All words must hold. `lr>0.01`, `seed=1`, `model.n_layers>=2` and `created>=2026-11` compare settings of "
-            "a run, `accuracy>0.4` and `induction>0.5` the last of what it recorded (of heads, any); other words are "
-            "looked for in its name, preset, status and note."
+            "a run, `accuracy>0.4` and `induction>0.5` the last of what it recorded (of heads, any), `tag=mine` its "
+            "tags; other words are looked for in its name, preset, status, note and tags."
         ), **state.control("runs_find", state.read().runs, lambda text: state.update(runs=text.strip())))  # fmt: skip
     asked = state.read().runs
     by_name = {run.name: run for run in runs}
@@ -125,6 +125,8 @@ def _cells(
     config["Made"] = st.column_config.DatetimeColumn(format="D MMM YYYY, HH:mm", width=140)
     if any(row.get("note") for row in held):
         cells["Note"] = [row.get("note") for row in held]
+    if any(row.get("tags") for row in held):
+        cells["Tags"] = [row.get("tags") for row in held]
     return cells, config
 
 

@@ -16,7 +16,7 @@ from tracer.store import Run
 pytestmark = pytest.mark.slow
 
 GUIDES = ("docs/index.md", "docs/student.md", "docs/researcher.md", "docs/practitioner.md", "docs/recording.md",
-          "checkpoints/README.md")  # fmt: skip
+          "docs/own.md", "checkpoints/README.md")  # fmt: skip
 LATER = "# not run "
 """Begins a block that cannot run here, and says why."""
 OPTIONS = {

@@ -121,7 +121,8 @@ def test_one_that_takes_too_long_is_asked_less_often() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "why"), [("nowhere:f", "cannot be imported"), ([3], "not a function"), ("f", "write")]
+    ("given", "why"),
+    [("nowhere:f", "cannot be imported"), (f"{HERE}SEEN", "not a function"), ("f", "write")],
 )
 def test_what_is_no_function_is_refused(given: Any, why: str) -> None:
     with pytest.raises(ValueError, match=f"scalars=.*{why}"):

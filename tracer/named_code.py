@@ -52,12 +52,12 @@ def name_of(thing: Any) -> str:
     return f"{module}:{told.__qualname__}"
 
 
-def same_code(run: str, what: str, before: Sequence[str], now: Sequence[str]) -> None:
+def same_code(run: str, what: str, before: Sequence[str], now: Sequence[str], more: bool = False) -> None:
     """ValueError with the command that has it, where a run that names code is gone on with and not all is named again.
 
-    `before`: what run.json says; `now`: what the person says. `what` is the word of the option.
+    `before`: what run.json says; `now`: what the person says, which may be `more`. `what` is the word of the option.
     """
-    if list(before) == list(now):
+    if list(before) == list(now) or more and set(before) <= set(now):
         return
     option = f"--{what.replace('_', '-')}"
     again = f"name the same again, {option} {' '.join(before)}" if before else f"leave {option} out"

@@ -15,7 +15,7 @@ from dashboard.loading.kept import AS_RECORDED
 from dashboard.loading.rows import evenly
 from tracer.store import NothingRecorded, Run, stamps
 from tracer.store.about import Kind
-from tracer.store.choosing import settings
+from tracer.store.choosing import last_values, settings
 from tracer.store.housekeeping import note
 
 if TYPE_CHECKING:
@@ -124,6 +124,12 @@ def _settings(run: Run) -> dict[str, Any]:
             _SETTINGS.clear()
         _SETTINGS[stamp] = settings(run)
     return _SETTINGS[stamp]
+
+
+@st.cache_data(max_entries=10_000, show_spinner="Reading what runs recorded …", hash_funcs=AS_RECORDED)
+def recorded_last(run: Run, name: str) -> list[float]:
+    """`tracer.store.choosing.last_values`."""
+    return last_values(run, name)
 
 
 def status_word(run: Run) -> str:

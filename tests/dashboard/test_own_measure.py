@@ -19,8 +19,9 @@ from dashboard.shared.export import data as taking
 from tests.dashboard.words import shown, written
 from tracer.analysis.notebook import show
 from tracer.analysis.training_curves import course
-from tracer.store import Run
+from tracer.store import Run, Variable
 from tracer.store.check import check
+from tracer.store.trace import TraceWriter
 
 Open = Callable[..., AppTest]
 NOTHING = {
@@ -28,23 +29,29 @@ NOTHING = {
     "source": "Miller 2023", "probe": "my own rows", "valid_min": 0.0, "valid_max": 1.0, "chance": 0.25,
     "chance_text": "a head that cannot decide", "palette": "sequential", "note": "High where the softmax has one more.",
 }  # fmt: skip
+BY_LAYER = {"long_name": "Rank", "formula": "directions that hold 90 %", "source": "ours"}
 FOURIER = {"long_name": "Restricted loss", "units": "nats", "formula": "loss by five frequencies", "source": "ours"}
 
 
 @pytest.fixture
 def own(copy_run: Callable[..., Run]) -> Run:
-    """The short run with two more variables: a measure of heads that jumps in L1H2, and a number that falls."""
+    """The short run with three more variables: a measure of heads that jumps in L1H2, a number that falls, and one of
+    each layer."""
     run = copy_run("own")
     for name, like, said in (("on_nothing", "previous_token", NOTHING), ("restricted", "val_loss", FOURIER)):
         shutil.copytree(run.dir / "trace.zarr" / like, run.dir / "trace.zarr" / name)
         path = run.dir / "trace.zarr" / name / "zarr.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | {"attributes": said}))
+    writer = TraceWriter(run.dir / "trace.zarr")
+    layers = writer.heads[0] if writer.heads else 0
+    writer.add({"rank": Variable(("layer",), (layers,), attrs=BY_LAYER)})
     trace: Any = zarr.open_group(run.dir / "trace.zarr", mode="r+", use_consolidated=False)
     rows = trace["step"].shape[0]
     values = np.full(trace["on_nothing"].shape, 0.125, np.float32)
     values[rows // 2 :, 1, 2] = 0.875
     trace["on_nothing"][:] = values
     trace["restricted"][:] = np.where(np.arange(rows) < rows // 3, 5.0, 1.5)
+    trace["rank"][:] = np.tile(np.arange(layers) + 1.0, (rows, 1))
     with warnings.catch_warnings(action="ignore", category=ZarrUserWarning):  # strings are not in the specification yet
         zarr.consolidate_metadata(trace.store)
     return run
@@ -81,21 +88,23 @@ def test_heads_are_ranked_by_it(own: Run, open_page: Open) -> None:
     assert "By chance it is 0.250" in written(app)
 
 
-def test_training_draws_both(own: Run, open_page: Open, sent: Any) -> None:
+def test_training_draws_all(own: Run, open_page: Open, sent: Any) -> None:
     app = open_page("training", run="own", measure="on_nothing")
     assert app.selectbox(key="training_measure_box").value == "on_nothing"
     assert "Restricted loss" in [one.value for one in app.header]
     assert r"loss by five frequencies. Source\: ours." in written(app)
     assert sent(app, "own restricted")[2]["scale"]["unit"] == "nats"
+    assert sent(app, "own rank")[0]["labels"] == ["L0", "L1"] and "directions that hold 90 %" in written(app)
 
 
-def test_phases_dates_both(own: Run, open_page: Open) -> None:
+def test_phases_dates_them(own: Run, open_page: Open) -> None:
     steps = own.trace["step"].values
     found = {curve.name: curve for curve in course(own.trace)}
     assert found["on_nothing"].label == "Attention *on* nothing L1H2" and found["on_nothing"].unit == "share"
     for name, row in (("on_nothing", len(steps) // 2), ("restricted", len(steps) // 3)):
         change = found[name].change
         assert change is not None and change.low <= steps[row] and change.high >= steps[row - 1], name
+    assert found["rank"].label == "Rank" and set(found["rank"].values) == {1.5}  # the mean of its layers
     app = open_page("phases", run="own", phase="on_nothing", path="all")
     assert "Restricted loss" in "\n".join(e.proto.body for e in app.get("html"))
     assert app.selectbox(key="phase_box").value == "on_nothing"

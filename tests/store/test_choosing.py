@@ -1,8 +1,10 @@
 """Which of many runs are meant, and in what they differ."""
 
+import shutil
+
 import pytest
 
-from tracer.store.choosing import differences, settings, wanted
+from tracer.store.choosing import differences, found_by, last_values, settings, wanted
 from tracer.store.meta import write_meta
 
 RUN = {
@@ -54,3 +56,20 @@ def test_a_setting_that_is_newer_than_the_run_has_its_default(run):
     del meta["config"]["record"]["state_every"]
     write_meta(run.dir, meta)
     assert settings(run) == before and before["record.state_every"] == 100
+
+
+def test_the_last_numbers_of_a_trace_are_asked_for_where_no_setting_has_the_name(run):
+    row = run.trace.isel(step=-1)
+    top, least = float(row["induction"].max()), float(row["induction"].min())
+    assert sorted(last_values(run, "induction")) == sorted(row["induction"].values.ravel().tolist())
+    assert last_values(run, "learning_rate") == [run.trace["learning_rate"].values[-2]]  # the last row has no update
+    assert last_values(run, "pattern") == last_values(run, "nothing") == []
+    for text, holds in ((f"induction>={top}", True), (f"induction>{top}", False), (f"induction<={least}", True),
+                        ("nothing<1", False), (f"induction>={top} seed={run.config.seed}", True)):  # fmt: skip
+        assert found_by(text)(run) == holds
+    assert wanted("lr=0.02 lr<1")(RUN, lambda name: [2.0])  # a setting comes first
+
+
+def test_a_trace_that_cannot_be_read_holds_no_numbers(run):
+    shutil.rmtree(run.dir / "trace.zarr")
+    assert last_values(run, "induction") == [] and not found_by("induction>=0")(run)

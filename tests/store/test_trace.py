@@ -1,6 +1,7 @@
 """The trace: rows that are committed, and only those."""
 
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -193,3 +194,17 @@ def test_metadata_that_means_nothing_is_damage(writer, tmp_path, words):
     told(tmp_path / "t.zarr", "step", **words)
     with pytest.raises(Damaged, match=r"t\.zarr is damaged or not of manyeyes"):
         read_trace(tmp_path / "t.zarr")
+
+
+def test_a_variable_that_a_killed_writer_had_begun_is_laid_out_again(tmp_path):
+    trace = TraceWriter.create(tmp_path / "t.zarr", 4, {"x": Variable((), ())}, {})
+    trace.append(0, {"x": np.array(1.0)})
+    trace.flush()
+    orphan = tmp_path / "t.zarr" / "y"  # its array is on the disk, the group does not name it yet
+    shutil.copytree(tmp_path / "t.zarr" / "x", orphan)
+    again = TraceWriter(tmp_path / "t.zarr")
+    assert again.names == {"x"} and again.dims("y") is None
+    again.add({"y": Variable((), ())})
+    again.append(1, {"x": np.array(2.0), "y": np.array(3.0)})
+    again.close()
+    np.testing.assert_array_equal(read_trace(tmp_path / "t.zarr")["y"].values, [np.nan, 3])

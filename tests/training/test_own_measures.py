@@ -40,6 +40,11 @@ def same(rows: RowBlock) -> Any:
     return rows.pattern.diagonal(rows.start, -2, -1)
 
 
+@measure
+def sharp(rows: RowBlock) -> Any:
+    return rows.pattern.square().sum(-1)
+
+
 OWN: Any = {"measures": [on_even, length, same], "probes": {"mine": Probe(TOKENS, {"a key": PAIRS})}}
 NAMES = ("on_even", "length", "same", "mine_a_key")
 
@@ -107,9 +112,11 @@ other_same.__qualname__ = "same"
 
 def test_a_fork_is_given_its_own(run: Run, tmp_path: Path) -> None:
     config = replace(run.config, run=str(tmp_path / "fork"), steps=12)
-    assert "on_even" not in fork(run, 8, config, quiet=True).trace
-    again = fork(run, 8, replace(config, run=str(tmp_path / "again")), quiet=True, measures=on_even)
-    assert np.isfinite(again.trace.on_even).all() and again.meta["measures"] == [f"{__name__}:on_even"]
+    with pytest.raises(ValueError, match="name the same again, --measures"):
+        fork(run, 8, config, quiet=True)
+    more: Any = {**OWN, "measures": [*OWN["measures"], sharp]}
+    again = fork(run, 8, config, quiet=True, **more)
+    assert np.isfinite(again.trace.sharp).all() and again.meta["measures"][-1] == f"{__name__}:sharp"
 
 
 def test_a_run_names_code_and_nothing_is_imported_from_it(run: Run, tmp_path: Path) -> None:
@@ -117,13 +124,13 @@ def test_a_run_names_code_and_nothing_is_imported_from_it(run: Run, tmp_path: Pa
     assert meta["measures"] == [f"{__name__}:{name}" for name in ("on_even", "length", "same")]
     path = tmp_path / "run.json"
     path.write_text(json.dumps(meta | {"measures": ["antigravity:fly"]}))
-    assert configs.read(path)[2] == configs.NO_CODE
+    assert configs.code(path) == configs.NO_CODE
     asked = tmp_path / "mine.yaml"
     asked.write_text("steps: 3\nmeasures: mine:f\nprobes: [mine:p, mine:q]\n")
-    assert configs.read(asked)[2] == {"measures": ("mine:f",), "probes": ("mine:p", "mine:q")}
+    assert configs.code(asked) == {"measures": ("mine:f",), "probes": ("mine:p", "mine:q"), "scalars": ()}
     asked.write_text("measures: 3\n")
     with pytest.raises(ValueError, match="measures=3 is no list of module:name"):
-        configs.read(asked)
+        configs.code(asked)
 
 
 def test_a_run_opens_whole_without_the_code(run: Run) -> None:

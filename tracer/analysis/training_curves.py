@@ -4,7 +4,7 @@
    looked at all heads asks more of its change. Of induction it is the head that ends farthest above its control, and
    there is no curve where no head does. The previous-token head is the best of the layers before that one, which alone
    it can read from, and never the same head. K-composition is that of these two.
-   Of a score that only its author knows it is the head that ends highest.
+   Of a score that only its author knows it is the head that ends highest, or where it has layers, their mean.
 2. A curve has changed where `tracer.measures.change_points` finds a change that is large enough to tell: by `LEAST`,
    and by the interval that its probe's rows allow the difference of two levels. What changes as the learning rate warms
    up is not dated.
@@ -30,7 +30,7 @@ from tracer.measures import MEASURES, Measure, in_trace, measures_in
 from tracer.measures.aliases import Head
 from tracer.measures.change_points import PhaseChange, Reading, readings
 from tracer.measures.intervals import margins
-from tracer.measures.measure import HEAD
+from tracer.measures.measure import HEAD, LAYER
 from tracer.measures.strongest import induction_head
 
 if TYPE_CHECKING:
@@ -144,12 +144,15 @@ def course(trace: xr.Dataset, reads: Reads | None = None) -> list[Curve]:
         squares = np.square(trace["grad_norm"].values.astype(float))
         measured = np.isfinite(squares).any(axis=1)
         add("gradient", np.where(measured, np.sqrt(np.nansum(squares, axis=1)), np.nan))
-    own = {name: in_trace(trace, name) for dims in (("step",), HEAD) for name in measures_in(trace, dims)
+    own = {name: in_trace(trace, name) for dims in (("step",), LAYER, HEAD) for name in measures_in(trace, dims)
            if name not in MEASURES}  # fmt: skip
     for name, measure in own.items():
-        head = best(trace[name].values) if measure.dims == HEAD else None
-        if measure.dims != HEAD or head is not None:
-            add(name, trace[name].values[(slice(None), *(head or ()))], (head,) if head else (), of=name)
+        values = np.where(np.isfinite(trace[name].values), trace[name].values, np.nan)
+        head = best(values) if measure.dims == HEAD else None
+        if measure.dims == LAYER:
+            add(name, _mean_of_heads(values[..., None]))
+        elif measure.dims != HEAD or head is not None:
+            add(name, values[(slice(None), *(head or ()))], (head,) if head else (), of=name)
     on_trace = [name for name in found if name != "composition"]
     of_heads = (*SCORES, *(name for name, measure in own.items() if measure.dims == HEAD))
     tried = [_heads_in(trace[name].values) if name in of_heads else 1 for name in on_trace]

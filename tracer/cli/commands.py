@@ -83,9 +83,9 @@ def _commands(args: list[str]) -> tyro.extras.SubcommandApp:
     app, presets = tyro.extras.SubcommandApp(), tyro.extras.SubcommandApp()
     # a file or a parent is opened before the options are read: its settings are their defaults
     if args[:1] == ["train"] and (path := _value(args, "--config")):
-        theirs, preset, code = configs.read(path)
+        theirs, preset = configs.read(path)
         app.command(name="train", help=f"Train what {path} says; any of its settings can be overridden.")(
-            _train(preset, theirs, from_file=True, code=code)
+            _train(preset, theirs, from_file=True, code=configs.code(path))
         )
     else:
         for name, preset in PRESETS.items():
@@ -149,6 +149,7 @@ def _train(
         config_file: ConfigFile = tyro.MISSING, config: Config = theirs, seeds: tuple[int, ...] = (),
         set: Settings = (), track: tuple[Tracker, ...] = (), overwrite: bool = False,
         measures: tuple[str, ...] = code["measures"], probes: tuple[str, ...] = code["probes"],
+        scalars: tuple[str, ...] = code["scalars"], note: str = "", tags: tuple[str, ...] = (),
     ) -> str:  # fmt: skip
         """Train a run, or one for each seed and each value of each setting.
 
@@ -158,35 +159,43 @@ def _train(
             set: Train a run with each of these values: optim.lr=1e-3,3e-3 (several settings: every combination).
             track: Tell these experiment trackers what is recorded.
             overwrite: Replace runs of that name, if there are any.
-            measures: Measures of heads of your own, as module:name of modules that can be imported from here.
+            measures: Measures of heads of your own, as module:name of modules that can be imported from here. They run
+                with your rights.
             probes: Rows of tokens of your own, as module:name, that every record is measured on.
+            scalars: Functions f(model, step), as module:name, that give numbers at each record: {name: number, or an
+                array of [layer] or [layer, head]}.
+            note: What the page Runs shows beside the run.
+            tags: Words by which runs are found: `tracer ls --find tag=WORD`.
         """
         if seeds or set:
-            own = {"measures": measures, "probes": probes}
-            return trainings.train_all(config, preset, seeds, sum(set, ()), track, overwrite, own)
+            own = {"measures": measures, "probes": probes, "scalars": scalars}
+            return trainings.train_all(config, preset, seeds, sum(set, ()), track, overwrite, own, note, tags)
         from tracer.training import loop
 
         return loop.train(
-            config, preset=preset, track=track, overwrite=overwrite, measures=measures, probes=probes
-        ).status
+            config, preset=preset, track=track, overwrite=overwrite, measures=measures, probes=probes, scalars=scalars,
+            note=note, tags=tags,
+        ).status  # fmt: skip
 
     return train if from_file else functools.partial(train, "")
 
 
 def resume(
-    run: str, /, steps: int | None = None, measures: tuple[str, ...] = (), probes: tuple[str, ...] = ()
+    run: str, /, steps: int | None = None, measures: tuple[str, ...] = (), probes: tuple[str, ...] = (),
+    scalars: tuple[str, ...] = (),
 ) -> str:  # fmt: skip
     """Go on with a run from its last resume point, to the bit.
 
     Args:
         run: A name under checkpoints/, or a directory.
         steps: Train up to this step instead of the planned one.
-        measures: The code of the measures that the run was begun with, named again.
-        probes: And of its probes.
+        measures: The measures, as module:name, that it was trained with.
+        probes: The probes, as module:name, that it was trained with.
+        scalars: The functions, as module:name, that it was trained with.
     """
     from tracer.training import loop
 
-    return loop.resume(run, steps, measures=measures, probes=probes).status
+    return loop.resume(run, steps, measures=measures, probes=probes, scalars=scalars).status
 
 
 def _fork(named: str | None) -> Callable[..., str]:
@@ -196,7 +205,8 @@ def _fork(named: str | None) -> Callable[..., str]:
 
     def fork(
         parent: str, /, step: int, config: Config = theirs, *, overwrite: bool = False,
-        measures: tuple[str, ...] = (), probes: tuple[str, ...] = (),
+        measures: tuple[str, ...] = (), probes: tuple[str, ...] = (), scalars: tuple[str, ...] = (), note: str = "",
+        tags: tuple[str, ...] = (),
     ) -> str:  # fmt: skip
         """Train a new run from a snapshot of another, on the batches that came next there, with its settings or others.
 
@@ -205,8 +215,11 @@ def _fork(named: str | None) -> Callable[..., str]:
             step: Where to begin: a step whose weights are kept. The optimizer goes on, too, where its state of that
                 step is kept (--record.state-every of the parent); else it starts fresh.
             overwrite: Replace the run of that name, if there is one.
-            measures: Measures of heads of your own, as module:name; those of the parent are its own.
-            probes: Rows of tokens of your own, as module:name.
+            measures: The measures, as module:name, that the parent was trained with, and others.
+            probes: The probes, as module:name, and others.
+            scalars: The functions, as module:name, and others.
+            note: What the page Runs shows beside the run.
+            tags: Words by which runs are found: `tracer ls --find tag=WORD`.
         """
         if parent != named:
             raise ValueError(
@@ -214,7 +227,10 @@ def _fork(named: str | None) -> Callable[..., str]:
             )
         from tracer.training import loop
 
-        return loop.fork(parent, step, config, overwrite=overwrite, measures=measures, probes=probes).status
+        return loop.fork(
+            parent, step, config, overwrite=overwrite, measures=measures, probes=probes, scalars=scalars, note=note,
+            tags=tags,
+        ).status  # fmt: skip
 
     return fork
 

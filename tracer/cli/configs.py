@@ -10,22 +10,54 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tracer.cli.output import say
 from tracer.config import TrainConfig
 from tracer.config.fields import from_dict, to_dict
 from tracer.presets import PRESETS
 
 Code = Mapping[str, tuple[str, ...]]
 """What a file names of a person's code, by the word of the option."""
-NO_CODE: Code = {"measures": (), "probes": ()}
+NO_CODE: Code = {"measures": (), "probes": (), "scalars": ()}
 
 
-def read(path: str | Path) -> tuple[TrainConfig, str | None, Code]:
-    """The configuration of a YAML or JSON file, its preset, and the code that it names: what it leaves out is the
-    preset's, or the default.
+def read(path: str | Path) -> tuple[TrainConfig, str | None]:
+    """The configuration of a YAML or JSON file, and its preset: what it leaves out is the preset's, or the default.
 
-    The run.json of a run is such a file; a run of that name is there, so it gets another. The code that it names is
-    left out: from a run nothing is imported.
+    The run.json of a run is such a file; a run of that name is there, so it gets another.
     """
+    settings: dict[str, Any] = {name: x for name, x in _content(path).items() if name not in NO_CODE}
+    preset = settings.pop("preset", None)
+    if "format" in settings:
+        if not isinstance(settings.get("config"), Mapping):
+            raise ValueError(f"{path} is of a run that `tracer train` did not make: it holds no configuration of ours")
+        settings = {**settings["config"], "run": None}
+    if preset is not None and preset not in tuple(PRESETS):
+        raise ValueError(f"{path}: preset={preset!r} is not one of {', '.join(PRESETS)}")
+    try:
+        return merged(PRESETS[preset].config if preset else TrainConfig(), settings), preset
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def code(path: str | Path) -> Code:
+    """The code that such a file names, by option. Of a run.json nothing: it is said what is left out."""
+    content, found = _content(path), dict[str, tuple[str, ...]]()
+    for option in NO_CODE:
+        given = content.get(option) or ()
+        names = (given,) if isinstance(given, str) else given
+        ours = "format" in content
+        names = list(names) if ours and isinstance(names, Mapping) else names  # a run.json says what its probes hold
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+            raise ValueError(f"{path}: {option}={given!r:.60} is no list of module:name")
+        if names and ours:
+            say(f"{path} names code, {option}={', '.join(names)}, which is never taken from a run directory: give it "
+                f"with --{option}")  # fmt: skip
+            names = ()
+        found[option] = tuple(names)
+    return found
+
+
+def _content(path: str | Path) -> dict[str, Any]:
     try:
         text = Path(path).read_text(encoding="utf-8")
         content = json.loads(text) if Path(path).suffix == ".json" else _yaml(text)
@@ -33,26 +65,7 @@ def read(path: str | Path) -> tuple[TrainConfig, str | None, Code]:
         raise ValueError(f"{path} is not readable: {error}") from error
     if not isinstance(content, Mapping):
         raise ValueError(f"{path} holds no settings: write `preset: demo` and, say, `steps: 500` on lines of their own")
-    settings: dict[str, Any] = dict(content)
-    preset = settings.pop("preset", None)
-    if "format" in settings:
-        if not isinstance(settings.get("config"), Mapping):
-            raise ValueError(f"{path} is of a run that `tracer train` did not make: it holds no configuration of ours")
-        settings = {**settings["config"], "run": None}
-    code = {word: _words(path, word, settings.pop(word, ())) for word in NO_CODE}
-    if preset is not None and preset not in tuple(PRESETS):
-        raise ValueError(f"{path}: preset={preset!r} is not one of {', '.join(PRESETS)}")
-    try:
-        return merged(PRESETS[preset].config if preset else TrainConfig(), settings), preset, code
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from error
-
-
-def _words(path: str | Path, word: str, said: Any) -> tuple[str, ...]:
-    found = (said,) if isinstance(said, str) else said
-    if not isinstance(found, Sequence) or not all(isinstance(one, str) for one in found):
-        raise ValueError(f"{path}: {word}={said!r} is no list of module:name")
-    return tuple(found)
+    return dict(content)
 
 
 def merged(config: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:

@@ -13,15 +13,16 @@ def ls(root: str | None = None, /, find: str = "", json: bool = False) -> int:
     Args:
         root: The folder, or its URL (s3://, gs://, hf://, ssh://, https://). Default: checkpoints/, or those of
             MANYEYES_RUNS.
-        find: Only runs that hold all of these words: "lr>0.01 seed=1 demo" compares settings of a run's config, and
-            looks for other words in its name, preset, status and note.
+        find: Only runs that hold all of these words: "lr>0.01 accuracy>0.4 tag=mine demo" compares settings of a run,
+            the last of what it recorded (of heads, any) and its tags, and looks for other words in its name, preset,
+            status, note and tags.
         json: Print them as JSON.
     """
     from tracer.store import PLACES, broken_runs, list_runs
-    from tracer.store.choosing import settings, wanted
+    from tracer.store.choosing import found_by
     from tracer.store.remote import is_url, mirror_all, origin
 
-    holds = wanted(find)
+    holds = found_by(find)
     folder, elsewhere = root, {}
     for url in filter(is_url, (root,) if root else PLACES):
         try:
@@ -37,7 +38,7 @@ def ls(root: str | None = None, /, find: str = "", json: bool = False) -> int:
     for run in runs:
         meta = run.meta
         try:
-            if find and not holds(settings(run)):
+            if find and not holds(run):
                 continue
             about = run.about
             rows.append({

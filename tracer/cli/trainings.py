@@ -24,7 +24,7 @@ STATUSES = {0: "finished", 3: "diverged", 130: "stopped"}
 
 def train_all(
     config: TrainConfig, preset: str | None, seeds: Sequence[int], settings: Sequence[str], track: Sequence[str],
-    overwrite: bool = False, code: configs.Code = configs.NO_CODE,
+    overwrite: bool = False, code: configs.Code = configs.NO_CODE, note: str = "", tags: Sequence[str] = (),
 ) -> str:  # fmt: skip
     """Train each combination; what is finished is left as it is, what was stopped goes on, unless `overwrite`.
 
@@ -34,13 +34,16 @@ def train_all(
     ahead = list(configs.many(config, config.run or preset or "run", seeds, settings))  # all are refused, or none is
     for one in () if overwrite else ahead:
         _there(one)
+    named = [part for word, names in code.items() if names for part in (f"--{word}", *names)]
+    begin = [*(["--track", *track] if track else []), *(["--note", note] if note else [])]
+    begin += ["--tags", *tags] if tags else []
     statuses = []
     with tempfile.TemporaryDirectory(prefix="manyeyes-") as folder:
         for i, one in enumerate(ahead, 1):
             say(f"{one.run} ({i} of {len(ahead)})")
             path = Path(folder) / f"{i}.json"
             path.write_text(json.dumps({"preset": preset, **to_dict(one)}))
-            statuses.append(_train(one, path, track, overwrite, code))
+            statuses.append(_train(one, path, begin, named, overwrite))
             if statuses[-1] == "stopped":
                 break
     return next((word for word in ("stopped", "diverged") if word in statuses), "finished")
@@ -57,8 +60,9 @@ def _there(config: TrainConfig) -> Run | None:
     return run
 
 
-def _train(config: TrainConfig, path: Path, track: Sequence[str], overwrite: bool, code: configs.Code) -> str:
-    command = ["train", "--config", str(path), *(["--track", *track] if track else [])]
+def _train(config: TrainConfig, path: Path, begin: Sequence[str], code: Sequence[str], overwrite: bool) -> str:
+    """`begin`: options of a new run; `code`: those that name code, which a run that goes on needs as well."""
+    command = ["train", "--config", str(path), *begin, *code]
     if overwrite:
         command.append("--overwrite")
     elif (before := _there(config)) is not None:
@@ -66,9 +70,7 @@ def _train(config: TrainConfig, path: Path, track: Sequence[str], overwrite: boo
         if before.status == "diverged" or (before.status == "finished" and not longer):
             say(f"{config.run} is {before.status} already")
             return before.status
-        command = ["resume", str(before.dir.resolve()), *(["--steps", str(config.steps)] if longer else [])]
-    for word, names in code.items():
-        command += [f"--{word}", *names] if names else []
+        command = ["resume", str(before.dir.resolve()), *(["--steps", str(config.steps)] if longer else []), *code]
     status = _status_of([sys.executable, "-P", "-m", "tracer", *command])
     if status not in STATUSES:
         raise ValueError(f"{config.run} ended with status {status}: see above")

@@ -188,11 +188,11 @@ class Own:
             "probes": {name: probe.digest for name, probe in self.probes.items()},
         }
 
-    def check_same(self, run: str, meta: Mapping[str, Any]) -> None:
-        """ValueError where a run that goes on was begun with others, with the words that have them."""
-        same_code(run, "measures", meta.get("measures") or [], self.facts["measures"])
+    def check_same(self, run: str, meta: Mapping[str, Any], more: bool = False) -> None:
+        """ValueError where a run that goes on was begun with others, with the words that have them; `more` may be."""
+        same_code(run, "measures", meta.get("measures") or [], self.facts["measures"], more)
         before, now = meta.get("probes") or {}, self.facts["probes"]
         same_code(run, "probes", [f"(the module that has {name})" for name in before],
-                  [f"(the module that has {name})" for name in now])  # fmt: skip
+                  [f"(the module that has {name})" for name in now], more)  # fmt: skip
         if other := [name for name in before if before[name] != now[name]]:
             raise ValueError(f"{run} was begun with another probe {other[0]}: its tokens or targets have changed")

@@ -14,6 +14,7 @@ SE = "_se"
 SEQUENCES = "sequences"
 """The attribute of a standard error in a trace: of how many sequences it is."""
 HEAD = ("step", "layer", "head")
+LAYER = ("step", "layer")
 PARAM = ("step", "param")
 HEAD_MATRIX = ("step", "layer", "head", "matrix")
 

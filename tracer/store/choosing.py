@@ -2,51 +2,97 @@
 
 What is asked for is words apart by spaces, all of which must hold: `lr>0.01 seed=1 demo`. A word with =, !=, <, <=, >
 or >= compares a setting, by its whole name (`optim.lr`) or its last part (`lr`; one of several that are called so is
-enough); any other word is looked for in the run's name, preset, status, kind and note.
+enough), or what the trace holds by this name, at its last record (`accuracy>0.4`; `induction>0.5`: of one head is
+enough); `tag=` compares each tag; any other word is looked for in the run's name, preset, status, kind, note and tags.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from tracer.config.fields import to_dict
+from tracer.measures.measure import HEAD, LAYER
 from tracer.store.housekeeping import note
 from tracer.store.layout import FORMAT
 from tracer.store.run import Run
 
+
+class Wanted(Protocol):
+    """What `wanted` gives: is a run of these settings, and of these numbers, one that is asked for?"""
+
+    def __call__(self, found: Settings, numbers: Numbers = ..., /) -> bool: ...
+
+
 Settings = Mapping[str, Any]
+OF_ONE_STEP = (("step",), LAYER, HEAD)
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 WORD = re.compile(r"([A-Za-z_][\w.]*)(!=|<=|>=|=|<|>)(.+)")
-TEXTS = ("run", "preset", "status", "kind", "author", "note")
+TEXTS = ("run", "preset", "status", "kind", "author", "note", "tags")
 """Where a word that compares nothing is looked for."""
+Numbers = Callable[[str], Sequence[float]]
+"""What a run's trace says at the end, by the name of a variable."""
 ABOUT = (*TEXTS, "created", "step", "n_params")
 """What `settings` says besides the run's config: facts, in which two runs of one config differ as well."""
 
 
 def settings(run: Run) -> dict[str, Any]:
-    """Every setting of a run by its dotted name, and `ABOUT`; ValueError or TypeError where run.json is damaged."""
+    """Every setting of a run by its dotted name, those of its config and those that a person gave (`settings=`), and
+    `ABOUT`; ValueError or TypeError where run.json is damaged."""
     meta, about = run.meta, run.about
     facts = {
         "run": run.name, "preset": meta.get("preset") or "", "status": run.status, "kind": about.kind,
         "author": about.author, "note": note(run), "created": str(meta["created"]), "step": int(meta["step"]),
-        "n_params": int(meta["n_params"]),
+        "n_params": int(meta["n_params"]), "tags": " ".join(meta.get("tags") or ()),
     }  # fmt: skip
     ours = meta["format"] == FORMAT  # there a setting that is newer than the run has its default
-    told = json.loads(json.dumps(to_dict(run.config))) if ours else meta.get("config") or {}
-    config = {name: value for name, value in flat(told).items() if name != "run"}
-    return facts | {"model.n_layers": about.n_layers, "model.n_ctx": about.n_ctx} | config
+    config = json.loads(json.dumps(to_dict(run.config))) if ours else meta.get("config") or {}
+    said = facts | {"model.n_layers": about.n_layers, "model.n_ctx": about.n_ctx}
+    said |= {name: value for name, value in flat(config).items() if name != "run"}
+    theirs = meta.get("settings") or {}
+    return said | {f"settings.{name}" if name in said else name: value for name, value in theirs.items()}
 
 
-def wanted(text: str) -> Callable[[Settings], bool]:
-    """Does a run's `settings` hold all that the text asks for? An empty text asks for nothing."""
+def last_values(run: Run, name: str) -> list[float]:
+    """What was recorded last of a variable, of each layer or head where it is of these; empty where nothing was.
+
+    A trace that cannot be read holds nothing.
+    """
+    import numpy as np  # takes 0.1 s, which commands that read no trace save
+
+    try:
+        trace = run.trace
+        if name not in trace.data_vars or trace[name].dims not in OF_ONE_STEP:
+            return []
+        values = trace[name].values.reshape(trace.sizes["step"], -1)
+    except (ValueError, OSError):
+        return []
+    known = ~np.isnan(values)
+    rows = np.flatnonzero(known.any(1))
+    return values[rows[-1]][known[rows[-1]]].tolist() if rows.size else []
+
+
+def found_by(text: str) -> Callable[[Run], bool]:
+    """Does a run hold all that the text asks for? ValueError or TypeError where its run.json is damaged."""
+    holds = wanted(text)
+    return lambda run: holds(settings(run), functools.partial(last_values, run))
+
+
+def wanted(text: str) -> Wanted:
+    """Do a run's `settings`, and the last values of its trace, hold all that the text asks for? An empty text asks for
+    nothing. Numbers are asked for where no setting has the name."""
     asked = [_condition(word) for word in text.split()]
-    return lambda found: all(holds(found) for holds in asked)
+    return lambda found, numbers=_none: all(holds(found, numbers) for holds in asked)
+
+
+def _none(name: str) -> Sequence[float]:
+    return ()
 
 
 def differences(runs: Sequence[Settings]) -> dict[str, list[Any]]:
@@ -56,14 +102,19 @@ def differences(runs: Sequence[Settings]) -> dict[str, list[Any]]:
     return {name: of for name, of in values.items() if any(one != of[0] for one in of)}
 
 
-def _condition(word: str) -> Callable[[Settings], bool]:
+def _condition(word: str) -> Callable[[Settings, Numbers], bool]:
     parts = WORD.fullmatch(word)
     if parts is None:
-        return lambda found: any(word.lower() in str(found.get(name, "")).lower() for name in TEXTS)
+        return lambda found, _: any(word.lower() in str(found.get(name, "")).lower() for name in TEXTS)
     name, compare, value = parts[1], COMPARISONS[parts[2]], parts[3]
+    if name in ("tag", "tags"):
+        has = parts[2] == "="
+        among = lambda found: value.lower() in str(found.get("tags", "")).lower().split()  # noqa: E731
+        return lambda found, _: parts[2] in ("=", "!=") and among(found) == has
 
-    def holds(found: Settings) -> bool:
+    def holds(found: Settings, numbers: Numbers) -> bool:
         held = [found[name]] if name in found else [found[key] for key in found if key.endswith(f".{name}")]
+        held = held or numbers(name)
         return any(_compared(compare, one, value) for one in held)
 
     return holds
@@ -78,7 +129,7 @@ def _compared(compare: Callable[[Any, Any], bool], held: Any, value: str) -> boo
         return isinstance(held, str) and held[:1].isdigit() and compare(held, value)  # a date
     try:
         return compare(float(held), float(value))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return compare in (operator.eq, operator.ne) and compare(str(held).replace(" ", ""), value)  # a list
 
 

@@ -10,11 +10,16 @@ from tracer.store.layout import FOREIGN_FORMAT, FORMAT
 
 MOST_STEPS, MOST_LAYERS, MOST_HEADS, MOST_VOCABULARY = 10**12, 4096, 4096, 1 << 24
 
+MOST_SETTINGS, MOST_TAGS, LONGEST_NAME, LONGEST_TAG, LONGEST_TEXT = 500, 50, 200, 80, 1000
+"""What a person says of a run: so many settings and tags, and characters of each."""
+
 Word = Annotated[str, Field(max_length=1000)]
 Step = Annotated[int, Field(ge=-1, le=MOST_STEPS)]
 Count = Annotated[int, Field(ge=0, le=MOST_STEPS)]
 Vocabulary = Annotated[int, Field(ge=1, le=MOST_VOCABULARY)]
 Facts = dict[Word, Any]
+Plain = bool | int | float | Word | None
+Setting = Plain | Annotated[list[Plain], Field(max_length=MOST_SETTINGS)]
 
 
 class StrictModel(BaseModel):
@@ -98,6 +103,12 @@ class Meta(StrictModel):
     """Where the code of a user's measures is, `module:name`, which is never imported from here,"""
     probes: dict[Word, Annotated[str, Field(max_length=64)]] = {}
     """and what a user's probes hold, by name."""
+    settings: Annotated[dict[Annotated[str, Field(max_length=LONGEST_NAME)], Setting],
+                        Field(max_length=MOST_SETTINGS)] = {}  # fmt: skip
+    tags: Annotated[list[Annotated[str, Field(max_length=LONGEST_TAG)]], Field(max_length=MOST_TAGS)] = []
+    """What a person said of the run when it began."""
+    scalars: Annotated[list[Word], Field(max_length=1000)] = []
+    """Functions that gave numbers at each record, as module:name: text for people, from which nothing is imported."""
 
 
 class Trained(Meta):

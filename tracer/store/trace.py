@@ -84,10 +84,10 @@ def _create(group: Any, name: str, shape: tuple[int, ...], dtype: Any, **options
     return group.create_array(name, shape=shape, dtype=dtype, compressors=compressors, config=WHOLE, **options)
 
 
-def _lay_out(group: Any, name: str, variable: Variable, n_rows: int) -> Any:
+def _lay_out(group: Any, name: str, variable: Variable, n_rows: int, overwrite: bool = False) -> Any:
     return _create(
         group, name, (n_rows, *variable.shape), variable.dtype, chunks=variable.chunks(), fill_value=math.nan,
-        dimension_names=("step", *variable.dims), attributes=variable.attrs,
+        dimension_names=("step", *variable.dims), attributes=variable.attrs, overwrite=overwrite,
     )  # fmt: skip
 
 
@@ -114,6 +114,9 @@ class TraceWriter:
                 if array.metadata.dimension_names[:1] == ("step",)
             }
             self._step = self._arrays.pop("step")
+            sizes = [self._group[axis].shape[0] for axis in ("layer", "head") if axis in self._group]
+        self.heads: tuple[int, int] | None = (sizes[0], sizes[1]) if len(sizes) == 2 else None
+        """Layers, and heads in each; None where nothing is measured of heads."""
         self._rows: Rows = []
         self._count(self._step[:])
         self._taken_at, self._cost = time.perf_counter(), 0.0
@@ -157,11 +160,21 @@ class TraceWriter:
         flush([path.parent])
         return cls(path, any_order)
 
+    @property
+    def names(self) -> set[str]:
+        """Of the variables that there are."""
+        return set(self._arrays)
+
+    def dims(self, name: str) -> tuple[str, ...] | None:
+        """The dimensions of a variable besides `step`; None where there is no such variable."""
+        return tuple(self._arrays[name].metadata.dimension_names[1:]) if name in self._arrays else None
+
     def add(self, variables: dict[str, Variable]) -> None:
-        """Lay out those that a run of an earlier version does not have; its rows so far are NaN."""
+        """Lay out those that the run does not have; its rows so far are NaN."""
         new = {name: variable for name, variable in variables.items() if name not in self._arrays}
         for name, variable in new.items():
-            self._arrays[name] = _lay_out(self._group, name, variable, self._step.shape[0])
+            # whoever was killed in here has left an array that nobody knows of
+            self._arrays[name] = _lay_out(self._group, name, variable, self._step.shape[0], overwrite=True)
             self._arrays[name][: self._committed] = math.nan
         if new:
             _consolidate(self._group, self._store)

@@ -115,6 +115,13 @@ class RunWriter:
     def create_updates(self, n_rows: int, variables: dict[str, Variable]) -> None:
         self.updates = TraceWriter.create(self.dir / "updates.zarr", n_rows, variables, {})
 
+    def make_room(self, trace: dict[str, Variable], updates: dict[str, Variable] | None = None) -> None:
+        """For variables that are not there yet, while the run goes on; the first row with one comes after this."""
+        for group, variables in ((self.trace, trace), (self.updates, updates or {})):
+            if group is not None and not variables.keys() <= group.names:
+                self.wait()  # rows are written in a thread, each with all variables that there are
+                group.add(variables)
+
     def status(self, status: str, facts: dict[str, Any] | None = None) -> None:
         """Say in run.json how the run stands."""
         self.meta = {**self.meta, **(facts or {}), "status": status}

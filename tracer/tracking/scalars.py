@@ -10,10 +10,13 @@ import numpy as np
 
 from tracer.measures import HEAD_MEASURES, MEASURES
 from tracer.measures.gradients import MATRICES
-from tracer.measures.measure import HEAD, HEAD_MATRIX, PARAM
+from tracer.measures.measure import HEAD, HEAD_MATRIX, LAYER, PARAM, SE
 
 FOLLOWED = {"entropy": -1, "induction": 1, "previous_token": 1, "max_logit": 1}
 """Measures that have a curve for single heads, and which end stands out: the sharpest, or the highest."""
+OWN = {0: ("step",), 1: LAYER, 2: HEAD}
+"""Dimensions of a number that no registry knows, by those of its value in a row."""
+SHOWN = ("loss/", "train/", "stream/", "own/", "layer/")
 TOP, MOST = 4, 16
 """Heads that stand out at a time, and that are ever followed in one measure; of a model with no more, all are."""
 SUMMARIES = {"mean": np.mean, "min": np.min, "max": np.max}
@@ -23,15 +26,19 @@ def scalars(row: Mapping[str, Any], params: Sequence[str] = ()) -> dict[str, flo
     """Every number of a record by a readable name; what was not measured (NaN) is left out.
 
     `loss/train`, `train/learning_rate`, `attn/L3H5/entropy`, `attn/L3H5/grad_norm/Q`, `param/<name>/grad_norm`,
-    `stream/2/resid_rms`. `params` names the entries of what is measured for each parameter tensor, in order.
+    `stream/2/resid_rms`; of somebody's own `own/<name>`, `layer/2/<name>`, `attn/L3H5/<name>`. `params` names the
+    entries of what is measured for each parameter tensor, in order.
     """
     found: dict[str, float] = {}
     for name, value in row.items():
-        if name not in MEASURES:  # a standard error
+        if name.endswith(SE):
             continue
-        dims, x = MEASURES[name].dims, np.asarray(value, np.float64)
+        x = np.asarray(value, np.float64)
+        dims = MEASURES[name].dims if name in MEASURES else OWN.get(x.ndim, ())
         if dims == ("step",):
             found[_whole(name)] = float(x)
+        elif dims == LAYER:
+            found |= {f"layer/{layer}/{name}": float(v) for layer, v in enumerate(x)}
         elif dims == HEAD:
             found |= {f"attn/{label}/{name}": v for label, v in _by_head(x)}
         elif dims == HEAD_MATRIX:
@@ -56,8 +63,9 @@ class Readable:
         self.followed: dict[str, list[tuple[int, int]]] = {name: [] for name in FOLLOWED}
 
     def __call__(self, row: Mapping[str, Any]) -> dict[str, float]:
-        found = {name: v for name, v in scalars(row).items() if name.startswith(("loss/", "train/", "stream/"))}
-        for name in HEAD_MEASURES:
+        found = {name: v for name, v in scalars(row).items() if name.startswith(SHOWN)}
+        own = [name for name, x in row.items() if name not in MEASURES and not name.endswith(SE) and np.ndim(x) == 2]
+        for name in (*HEAD_MEASURES, *own):
             x = np.asarray(row.get(name, np.nan), np.float64)
             if np.isnan(x).all():
                 continue
@@ -82,6 +90,8 @@ class Readable:
 
 
 def _whole(name: str) -> str:
+    if name not in MEASURES:
+        return f"own/{name}"
     return f"loss/{name.removesuffix('_loss')}" if name.endswith("_loss") else f"train/{name}"
 
 

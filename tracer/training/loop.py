@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,13 @@ from tracer.interventions import clamps
 from tracer.interventions.edits import recording
 from tracer.measures.gradients import gradients
 from tracer.model import Transformer
+from tracer.named_code import same_code
 from tracer.store import FORMAT, Run, RunWriter, open_run, resolve
+from tracer.store.labels import Labels
 from tracer.store.provenance import process, provenance
 from tracer.store.remote import refuse_writing
 from tracer.torch_internals import uncompiled
+from tracer.tracking.scalar_functions import ScalarFunctions, Scalars
 from tracer.tracking.telling import OnFinding, OnRecord, Telling
 from tracer.tracking.tracking import say
 from tracer.training import optim
@@ -43,6 +46,27 @@ from tracer.training.malloc import keep_freed_memory
 from tracer.training.probe_recorder import ProbeRecorder, record_steps, snapshot_steps, state_steps
 from tracer.training.repeatable import repeatable
 from tracer.training.session import TrainingSession
+
+
+@dataclass
+class Extras:
+    """What a user adds to each record, whose code is named again by whoever goes on with the run."""
+
+    own: Own
+    functions: ScalarFunctions
+
+    @classmethod
+    def given(cls, measures: Measures, probes: Probes, scalars: Scalars | Sequence[Scalars]) -> Extras:
+        return cls(Own.given(measures, probes, say), ScalarFunctions(scalars))
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {**self.own.facts, "scalars": self.functions.names}
+
+    def check(self, run: Run, more: bool = False) -> None:
+        """ValueError where those that the run was begun with are not all there; `more` may be."""
+        self.own.check_same(run.name, run.meta, more)
+        same_code(run.name, "scalars", run.meta.get("scalars", ()), self.functions.names, more)
 
 
 @dataclass
@@ -61,7 +85,8 @@ class Job:
 def train(
     config: TrainConfig, preset: str | None = None, quiet: bool = False, track: str | Sequence[str] = (),
     overwrite: bool = False, *, on_record: OnRecord | None = None, on_finding: OnFinding | None = None,
-    measures: Measures = (), probes: Probes = None,
+    measures: Measures = (), probes: Probes = None, scalars: Scalars | Sequence[Scalars] = (),
+    settings: Mapping[str, Any] | None = None, note: str = "", tags: Sequence[str] = (),
 ) -> Run:  # fmt: skip
     """Train a new run and return it; a Ctrl-C stops it cleanly, and `resume` goes on from there.
 
@@ -70,27 +95,36 @@ def train(
     its numbers by readable names (`attn/L1H2/induction`), and `on_finding` with each kind of finding as it comes up;
     where it returns "stop", or is the word "stop" and the finding is bad, the training stops. `resume` can go on.
     `measures`: measures of heads of one's own (`tracer.measure`), recorded beside ours; `probes`: rows of tokens of
-    one's own (`tracer.Probe`) by name. Either as objects or as `module:name`. `resume` is given the same again.
+    one's own (`tracer.Probe`) by name. `scalars`: functions f(model, step) that give at each record numbers by their
+    names: {name: number, or an array of [layer] or [layer, head]}; they run in eval mode without gradients, and random
+    states are put back. Each as objects or as `module:name`; run.json has the names, and `resume` is given the same
+    again. `settings`: facts of your own besides the config, by which runs are found and compared, as by `tags`; `note`
+    is the one that the page Runs shows.
     """
-    telling, own = Telling(track, on_record, on_finding), Own.given(measures, probes, say)
+    telling, extras = Telling(track, on_record, on_finding), Extras.given(measures, probes, scalars)
+    labels = Labels.of(settings, note, tags)
     directory = resolve(config.run or f"{preset or 'run'}-{config.seed}")
-    return _begin(prepare(config), directory, preset, 0, None, quiet, overwrite, telling, own)
+    return _begin(prepare(config), directory, preset, 0, None, quiet, overwrite, telling, extras, labels)
 
 
 def fork(
     run: Run | str | Path, step: int, config: TrainConfig | None = None, quiet: bool = False, overwrite: bool = False,
     track: str | Sequence[str] | None = None, *, on_record: OnRecord | None = None,
     on_finding: OnFinding | None = None, measures: Measures = (), probes: Probes = None,
+    scalars: Scalars | Sequence[Scalars] = (), settings: Mapping[str, Any] | None = None, note: str = "",
+    tags: Sequence[str] = (),
 ) -> Run:  # fmt: skip
     """Train a new run from the weights that another had after `step` updates, on the batches that come next there.
 
     `config` (default: the parent's) may change everything but the model and its tokens. The optimiser goes on, too,
     where the parent keeps its state of `step` (`run.state_steps`) and it is the same one: with nothing changed, the new
     run is the parent to the bit. Else it starts fresh. run.json says which.
-    `track`, `on_record`, `on_finding`, `measures`, `probes`: as in `train`; `track` is the parent's, unless told.
+    `track`, `on_record`, `on_finding`, `measures`, `probes`, `scalars`, `settings`, `note`, `tags`: as in `train`;
+    `track` is the parent's, unless told. The parent's code is named again: it is never taken from a run directory.
     """
-    own = Own.given(measures, probes, say)
+    labels, extras = Labels.of(settings, note, tags), Extras.given(measures, probes, scalars)
     parent = run if isinstance(run, Run) else open_run(run)
+    extras.check(parent, more=True)
     theirs = parent.config
     telling = Telling(parent.meta.get("track", ()) if track is None else track, on_record, on_finding)
     config = replace(theirs, run=None) if config is None else config
@@ -114,7 +148,7 @@ def fork(
     load_state(job, state)
     facts = {"run": parent.name, "step": step, "optimizer": "continued" if goes_on else "fresh"}
     directory = resolve(config.run or f"{parent.name}-from-{step}")
-    return _begin(job, directory, parent.meta["preset"], step, facts, quiet, overwrite, telling, own)
+    return _begin(job, directory, parent.meta["preset"], step, facts, quiet, overwrite, telling, extras, labels)
 
 
 GROUPS = ("name", "qk_lr_factor", "pos_lr_factor")
@@ -131,26 +165,27 @@ def _refuse_another_model(name: str, theirs: TrainConfig, ours: TrainConfig) -> 
 
 def _begin(
     job: Job, directory: Path, preset: str | None, start: int, parent: dict[str, Any] | None, quiet: bool,
-    overwrite: bool, telling: Telling, own: Own,
+    overwrite: bool, telling: Telling, extras: Extras, labels: Labels,
 ) -> Run:  # fmt: skip
     """Lay out a new run directory, and train from `start`."""
     if not job.accelerator.is_main_process:
         return _loop(job, None, start, directory)
     config = job.config
     snapshots, states, n_records = _plan(job, start)
-    recorder = ProbeRecorder(job.raw, config.record, job.data, own)
+    recorder = ProbeRecorder(job.raw, config.record, job.data, extras.own)
     meta = {
         "format": FORMAT, "preset": preset, "config": to_dict(config), "seed": config.seed, "parent": parent,
         "corpus": {"name": job.data.name, "hash": job.data.hash}, "d_vocab": job.data.d_vocab,
         "unigram_loss": unigram_loss(job.data, config.record.val_rows),
         "n_params": sum(p.numel() for p in job.raw.parameters()), "device": str(job.accelerator.device),
-        "step": start, "snapshot_steps": snapshots, "state_steps": states, "track": list(telling.to), **own.facts,
-        **provenance(), **process(),
+        "step": start, "snapshot_steps": snapshots, "state_steps": states, "track": list(telling.to), **extras.facts,
+        **provenance(), **process(), **labels.facts,
     }  # fmt: skip
     writer = RunWriter.create(directory, meta, job.data.tokenizer, overwrite)
     with writer.abandoned_on_error():
+        labels.write_note(writer.dir)
         writer.create_trace(n_records, *recorder.layout())
-        session = TrainingSession(job.raw, config, job.data, writer, recorder, start, quiet, telling)
+        session = TrainingSession(job.raw, config, job.data, writer, recorder, start, quiet, telling, extras.functions)
     return _loop(job, session, start, directory)
 
 
@@ -165,12 +200,15 @@ def _plan(job: Job, first: int) -> tuple[list[int], list[int], int]:
 def resume(
     name: str | Path, steps: int | None = None, quiet: bool = False, *, on_record: OnRecord | None = None,
     on_finding: OnFinding | None = None, measures: Measures = (), probes: Probes = None,
+    scalars: Scalars | Sequence[Scalars] = (),
 ) -> Run:  # fmt: skip
     """Go on with a run where its last resume point is; `steps` makes it longer than planned. Its trackers are told on;
-    `on_record`, `on_finding`: as in `train`. `measures`, `probes`: those that the run was begun with, named again."""
-    own = Own.given(measures, probes, say)
+    `on_record`, `on_finding`: as in `train`. `measures`, `probes`, `scalars`: those that the run was begun with, named
+    again."""
+    extras = Extras.given(measures, probes, scalars)
     refuse_writing(name)
     run = open_run(name)
+    extras.check(run)
     config = run.config if steps is None else replace(run.config, steps=steps)
     start = run.resume_step()
     if run.status == "diverged":
@@ -180,7 +218,6 @@ def resume(
         raise ValueError(f"{run.name} is finished at step {run.config.steps}; `--steps N` with a larger N goes on")
     if start is not None and config.steps < start:
         raise ValueError(f"{run.name} is at step {start} already: steps={config.steps} cannot be less")
-    own.check_same(run.name, run.meta)
     state = run.resume_state()
     job = prepare(config)
     if job.data.hash != run.corpus_hash:
@@ -192,7 +229,7 @@ def resume(
     assert start is not None
     if not job.accelerator.is_main_process:
         return _loop(job, None, start, run.dir)
-    recorder = ProbeRecorder(job.raw, config.record, job.data, own)
+    recorder = ProbeRecorder(job.raw, config.record, job.data, extras.own)
     snapshots, states, n_records = _plan(job, (run.meta.get("parent") or {}).get("step", 0))
     writer = RunWriter.reopen(run)
     with writer.abandoned_on_error():
@@ -209,7 +246,7 @@ def resume(
         }  # fmt: skip
         writer.status("training", facts)
         telling = Telling(run.meta.get("track", ()), on_record, on_finding)
-        session = TrainingSession(job.raw, config, job.data, writer, recorder, start, quiet, telling)
+        session = TrainingSession(job.raw, config, job.data, writer, recorder, start, quiet, telling, extras.functions)
     return _loop(job, session, start, run.dir)
 
 

@@ -22,6 +22,8 @@ from tracer.model import Transformer
 from tracer.model.generate import generate
 from tracer.store import Run, RunWriter
 from tracer.tracking import scalars
+from tracer.tracking.own_numbers import OwnNumbers
+from tracer.tracking.scalar_functions import ScalarFunctions
 from tracer.tracking.telling import Telling
 from tracer.training.clock import account
 from tracer.training.probe_recorder import ProbeRecorder, record_steps
@@ -55,7 +57,7 @@ class TrainingSession:
 
     def __init__(
         self, model: Transformer, config: TrainConfig, data: Data, writer: RunWriter, recorder: ProbeRecorder,
-        start: int, quiet: bool, telling: Telling,
+        start: int, quiet: bool, telling: Telling, functions: ScalarFunctions,
     ) -> None:  # fmt: skip
         self.model, self.config, self.data, self.writer, self.recorder = model, config, data, writer, recorder
         self.snapshots, self.states = set(writer.meta["snapshot_steps"]), set(writer.meta["state_steps"])
@@ -70,7 +72,7 @@ class TrainingSession:
         self.began = self.checkpointed = time.perf_counter()
         self.checkpoint_every = CHECKPOINT_SECONDS
         self.start, self.step, self.mark = start, start, (start, self.began)
-        self.telling = telling
+        self.telling, self.functions, self.own = telling, functions, OwnNumbers()
         telling.begin(writer)
 
     def __enter__(self) -> TrainingSession:
@@ -140,6 +142,9 @@ class TrainingSession:
             self.row = self.recorder.measure(self.model, step in self.snapshots, with_context)
             tokens = self.config.optim.batch_size * self.config.model.n_ctx
             self.row |= {"train_loss": float(loss), "tokens_seen": float(step * tokens), "step_ms": step_ms}
+            training = time.perf_counter() - self.began - self.recorder.clock.seconds - self.extra_seconds
+            self.functions.ask(self.own, self.model, step, training, must=step == self.config.steps)
+            self.row |= self.own.take(self.writer, self.row)
 
     def write(self, step: int, lr: float | None, clip_factor: Tensor | None) -> None:
         """After the update (None: there was none, this is the last row): add u, store the row, log when due."""

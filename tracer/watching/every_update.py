@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,9 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from tracer.hooks.inputs import loss_of
-from tracer.store import RunWriter
+from tracer.store import RunWriter, Variable
+from tracer.tracking.own_numbers import LOGGED, attrs
 from tracer.watching.pace import Pace
 
+OURS = {"train_loss", "learning_rate", "step_ms", "same_batch"}
+UPDATES_IN_CHUNK = 4096
 MOST_WAITING, SECONDS = 256, 2.0
 """Updates, and seconds, after which they are handed over: one transfer from the device for all of them."""
 Loss = Tensor | float | np.ndarray | np.generic | list[Any] | tuple[Any, ...]
@@ -32,6 +36,8 @@ class Made(NamedTuple):
     tokens: int
     print: Tensor | float
     """The fingerprint of its batch."""
+    own: dict[str, Any]
+    """Numbers that the loop logged of it."""
 
 
 class EveryUpdate:
@@ -43,6 +49,7 @@ class EveryUpdate:
         self._rate: Any = float("nan")
         self._loss: Tensor | None = None
         self._tokens = 0
+        self._own: dict[str, Any] = {}
         self._print = float("nan")
         """The fingerprint of the batch before those that are kept here."""
         self._mark: tuple[float, float] | None = None
@@ -72,6 +79,15 @@ class EveryUpdate:
         """The optimiser is about to step, at this learning rate; None: it finds its own, or has none."""
         self._rate = lr.detach().clone() if isinstance(lr, Tensor) else float("nan") if lr is None else lr
 
+    def logged(self, numbers: Mapping[str, Any]) -> None:
+        """One number each, of the update that is made next."""
+        self._own |= numbers
+
+    @property
+    def waiting(self) -> set[str]:
+        """Names of numbers whose update is not made yet."""
+        return set(self._own)
+
     def made(self, step: int, loss: Loss | None, print_: Tensor | float = float("nan")) -> None:
         """The update after `step` others is made, on a batch of this fingerprint; where no loss is given, it is
         what the model returned. Of a loss of several numbers the mean is kept."""
@@ -80,8 +96,8 @@ class EveryUpdate:
         now, before = (time.perf_counter(), self._pace.seconds), self._mark
         self._mark = now
         ms = float("nan") if before is None else 1000 * (now[0] - before[0] - (now[1] - before[1]))
-        self._made.append(Made(step, mean, self._rate, loss is not None, ms, self._tokens, print_))
-        self._tokens = 0
+        self._made.append(Made(step, mean, self._rate, loss is not None, ms, self._tokens, print_, self._own))
+        self._tokens, self._own = 0, {}
 
     @property
     def returned_loss(self) -> Tensor | None:
@@ -96,12 +112,13 @@ class EveryUpdate:
 
     def take(self) -> dict[str, np.ndarray]:
         """Of the updates since this was last asked: step, train_loss (told or not), learning_rate, step_ms, tokens,
-        same_batch."""
+        same_batch, and by their names the numbers that the loop logged."""
         made, self._made, self._given = self._made, [], time.perf_counter()
         prints = _numbers([one.print for one in made], torch.float64)
         before, self._print = np.r_[self._print, prints[:-1]][: len(prints)], prints[-1] if made else self._print
         known = np.isfinite(before) & np.isfinite(prints)
-        return {
+        own = dict.fromkeys(name for one in made for name in one.own)
+        return {name: _numbers([one.own.get(name, float("nan")) for one in made]) for name in own} | {
             "same_batch": np.where(known, before == prints, np.nan),
             "step": np.array([one.step for one in made]), "told": np.array([one.told for one in made]),
             "train_loss": _numbers([one.train_loss for one in made]),
@@ -118,9 +135,10 @@ def write(writer: RunWriter, found: dict[str, np.ndarray]) -> None:
     assert writer.updates is not None
     with np.errstate(divide="ignore", invalid="ignore"):
         speed = np.where(found["tokens"] > 0, 1000 * found["tokens"] / found["step_ms"], np.nan)
-    columns = {name: found[name] for name in ("train_loss", "learning_rate", "step_ms", "same_batch")} | {
-        "tokens_per_second": speed
-    }
+    columns = {name: x for name, x in found.items() if name not in ("step", "told", "tokens")}
+    own = {name: Variable((), (), "float64", attrs(name, LOGGED), UPDATES_IN_CHUNK) for name in columns.keys() - OURS}
+    writer.make_room({}, own)
+    columns["tokens_per_second"] = speed
     for i, step in enumerate(found["step"].tolist()):
         writer.updates.append(int(step), {name: column[i] for name, column in columns.items()})
     if writer.updates.due():

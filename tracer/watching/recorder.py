@@ -28,7 +28,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,10 @@ from tracer.hooks.inputs import Inputs, has_values, is_blind
 from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import bare
 from tracer.store import ROOT, is_address, newest, unused
+from tracer.store.labels import Labels
 from tracer.tracking import scalars
+from tracer.tracking.own_numbers import LOGGED, OwnNumbers
+from tracer.tracking.scalar_functions import ScalarFunctions, Scalars
 from tracer.tracking.telling import OnFinding, OnRecord, Telling
 from tracer.tracking.tracking import say
 from tracer.watching import gathering
@@ -80,6 +83,8 @@ class LoopRecorder:
         held_out: Any = None, start_step: int | None = None, max_logits: Looks = "share",
         track: str | Sequence[str] | None = None, on_record: OnRecord | None = None,
         on_finding: OnFinding | None = None, measures: Measures = (), probes: Probes = None,
+        scalars: Scalars | Sequence[Scalars] = (), settings: Any = None, note: str = "",
+        tags: str | Sequence[str] = (),
     ) -> None:  # fmt: skip
         if not 0 < share <= 1:
             raise ValueError(f"share={share} must be over 0 and at most 1: the part of training time for measuring")
@@ -94,7 +99,7 @@ class LoopRecorder:
             )
         if start_step is not None and start_step < 0:
             raise ValueError(f"start_step={start_step} must be at least 0: updates that were made before this job")
-        self._own = Own.given(measures, probes, say)
+        self._added = Own.given(measures, probes, say)
         self.model = bare(model)
         self._facts: dict[str, Any] = {"kind": "watched"} | (rebuilding(self.model, build) if build else {})
         named = ROOT / run if len(Path(run).parts) == 1 else Path(run)
@@ -115,20 +120,24 @@ class LoopRecorder:
         self.pace, self.ranks = Pace(share, every), Ranks(self.model, named)
         self.probing: Probing | None = None
         self._telling = Telling(track, on_record, on_finding, share)
+        self._labels = Labels.of(settings, note, tags)
+        self._facts |= self._labels.facts
+        self._functions = ScalarFunctions(scalars, *(() if every else (share / 2, 0.0)))
+        self._facts |= {"scalars": self._functions.names} if self._functions.names else {}
         self._largest = LargestLogits(max_logits, self.pace, self.ranks)
         self._snapshots = Snapshots(self.model, snapshot_mb)
         self._row: dict[str, Any] | None = None
         self._row_step = self.steps
         self._update: Update | None = None
         self._stepping: torch.optim.Optimizer | None = None
-        self._evaluation, self._every = float("nan"), EveryUpdate(self.pace)
+        self._evaluation, self._every, self._own = float("nan"), EveryUpdate(self.pace), OwnNumbers()
         self._pictures, self._since_picture, self._made, self._next = 0, 0, 0, -1
         self._finite, self._signs = FiniteCheck(self.pace), Signs(self.model)
         self._bad: FirstBad | None = None
         self._bad_since: int | None = None
         """The first value that was not finite, and the first step whose kept loss was not."""
         self._divergence: dict[str, Any] | None = None
-        self._expected = self._gathering = self._stop = self._called = self._blind = False
+        self._expected = self._gathering = self._stop = self._called = self._blind = self._asking = False
         self._trouble = ""
         """What went wrong in this process, until the others are told."""
         self._forked = False
@@ -205,6 +214,20 @@ class LoopRecorder:
                     self._measure()
                 self._evaluation = float(loss)
 
+    def log(self, numbers: Mapping[str, Any]) -> None:
+        """Keep any numbers by name, at any step: `recorder.log({"accuracy": 0.5, "mass": array})`.
+
+        A value is one number, or an array of [layer] or [layer, head], as many as the run has; infinite ones and nan
+        are kept as they are. It is about the model as it is now, `steps` updates old: as `loss` is, if it comes before
+        the update's `step`. One number is kept at its own update (`run.updates`); where the next record is, that row of
+        the trace has the latest of each name, an array too. A name once used keeps its kind, also in a job that goes on
+        with the run; what cannot be kept is told in a warning, once a name. Of several processes rank 0's are kept.
+        """
+        if self.off is None and self._calls is not None:
+            with self._entrance, self._safely():
+                kept = self._own.keep(numbers, LOGGED)
+                self._every.logged({name: x for name, x in kept.items() if not isinstance(x, np.ndarray)})
+
     def close(self, error: BaseException | None = None, *, reloaded: bool = False) -> None:
         """Measure the last state, unless other weights were `reloaded` since, commit everything, let go of the model.
         Also called when the program ends."""
@@ -218,11 +241,18 @@ class LoopRecorder:
                         self._snapshots.take(self.probing.writer, self.steps, last=True)
                 if together:
                     self._commit()
+                if lost := self._lost():
+                    say(f"manyeyes kept no {', '.join(lost)} of what was logged last: no record came after it")
         self._detach()
         try:
             self._finish(error)
         except Exception as problem:
             say(f"manyeyes could not finish {self.dir}: {problem}")
+
+    def _lost(self) -> list[str]:
+        """Names that were logged, of which neither a record nor an update has the latest value."""
+        waiting = self._own.waiting.items()
+        return [name for name, value in waiting if isinstance(value, np.ndarray) or name in self._every.waiting]
 
     def _finish(self, error: BaseException | None = None) -> None:
         """Say in the run how it ended."""
@@ -244,7 +274,7 @@ class LoopRecorder:
 
     def _call_begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The model is called, by the training or by an evaluation."""
-        if self.off is not None or self._calls is None or rehearsed():
+        if self.off is not None or self._calls is None or self._asking or rehearsed():
             return
         if torch.is_grad_enabled():
             self._entrance.trains()
@@ -271,7 +301,7 @@ class LoopRecorder:
 
     def _call_ended(self, module: nn.Module, kwargs: dict[str, Any], output: Any) -> None:
         with self._entrance.unless_busy() as free, self._safely():
-            if not free or self._blind:
+            if not free or self._blind or self._asking:
                 return
             self._every.returned(module, kwargs, output)
             if self._row is not None and torch.is_grad_enabled():
@@ -288,7 +318,7 @@ class LoopRecorder:
         self.pace.device = next((x.device for x in inputs.leaves if isinstance(x, Tensor)), torch.device("cpu"))
         self.probing = Probing(
             self.model, self.dir, inputs, self.words, self._facts, self.held_out,
-            ranks=self.ranks, resumes=self._resumes, own=self._own,
+            ranks=self.ranks, resumes=self._resumes, own=self._added,
         )  # fmt: skip
         self._measure()
         if self.off is not None:
@@ -304,6 +334,7 @@ class LoopRecorder:
             self._largest.watch(self.model, self.probing.watcher.map, self._looking)
         self._finite.watch(self.probing.anatomy, lambda: undisturbed(self.model, self.pace.device))
         if self.probing.writer is not None:
+            self._labels.write_note(self.dir)
             self.pace.writing = functools.partial(getattr, self.probing.writer, "seconds")
             try:
                 self._telling.begin(self.probing.writer)
@@ -369,6 +400,7 @@ class LoopRecorder:
                 **self.probing.measure(self.steps, picture), "step_ms": step_ms,
                 "unmoved": self._signs.unmoved(self.probing.params),
             }  # fmt: skip
+            self._ask(last)
             self._update = Update(self.probing.params, self._measuring, self.probing.heads)
             if self._stepping is not None:
                 self._update.starts(self._stepping)
@@ -376,6 +408,16 @@ class LoopRecorder:
                 self._snapshots.take(self.probing.writer, self.steps, last)
         if self.probing.broken:
             self._diverged()
+
+    def _ask(self, last: bool) -> None:
+        """What functions give of the model as it is now; of several processes in each, as one may need all of them."""
+        must = last or self.ranks.world > 1
+        self._asking = True
+        try:
+            with undisturbed(self.model, self.pace.device), torch.compiler.set_stance("force_eager"):
+                self._functions.ask(self._own, self.model, self.steps, self.pace.training, must)
+        finally:
+            self._asking = False
 
     def _commit(self) -> None:
         """The row of the last measurement, now that its step is over; and what is known of the updates before it."""
@@ -425,6 +467,7 @@ class LoopRecorder:
         """Write a record, and tell who wants to know."""
         if math.isfinite(self._evaluation):
             row["val_loss"], self._evaluation = self._evaluation, float("nan")
+        row |= self._own.take(probing.writer, row)
         self.last = scalars(row, list(probing.params))
         if (writer := probing.writer) is None:
             return

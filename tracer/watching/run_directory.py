@@ -26,12 +26,13 @@ from tracer.store.provenance import process, provenance
 from tracer.store.trace_layout import Layout, layout, own_variables, without_heads
 from tracer.tracking.tracking import say
 from tracer.watching import causality
+from tracer.watching.every_update import UPDATES_IN_CHUNK
 from tracer.watching.ranks import Ranks, sharded
 from tracer.watching.signs import COUNTED
 
 PROBE_ROWS = 8
 """Sequences of Probe R."""
-FIRST_ROWS, FIRST_UPDATES = 1024, 4096
+FIRST_ROWS, FIRST_UPDATES = 1024, UPDATES_IN_CHUNK
 """Room for records and for updates to begin with; it doubles."""
 SCALARS = (
     "train_loss",
@@ -49,7 +50,9 @@ SCALARS = (
 )
 UNSURE = tuple(name for name in HEAD_MEASURES if name != "max_logit")
 """Means over sequences: their standard errors are recorded too."""
-OF_TRAINING = ("untrained", "dtype", "constant_positions", "classes", "measures", "probes")
+OF_TRAINING = (
+    "untrained", "dtype", "constant_positions", "classes", "measures", "probes", "scalars", "settings", "tags"
+)  # fmt: skip
 """Facts of the training, which may have changed when it goes on."""
 UPDATES = ("train_loss", "learning_rate", "step_ms", "tokens_per_second", "same_batch")
 """Known of every update."""

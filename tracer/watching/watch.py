@@ -21,6 +21,7 @@ from tracer.watching.not_recording import NotRecording
 if TYPE_CHECKING:
     from tracer.data.own_probe import Probes
     from tracer.heads.own_measures import Measures
+    from tracer.tracking.scalar_functions import Scalars
     from tracer.tracking.telling import OnFinding, OnRecord
     from tracer.watching.recorder import LoopRecorder
     from tracer.watching.training_passes import Looks
@@ -37,7 +38,8 @@ def watch(
     rows: int | None = None, snapshot_mb: float = 500.0, build: str | None = None, held_out: Any = None,
     start_step: int | None = None, max_logits: Looks = "share", track: str | Sequence[str] | None = None,
     on_record: OnRecord | None = None, on_finding: OnFinding | None = None, measures: Measures = (),
-    probes: Probes = None,
+    probes: Probes = None, scalars: Scalars | Sequence[Scalars] = (), settings: Any = None, note: str = "",
+    tags: str | Sequence[str] = (),
 ) -> LoopRecorder: ...  # fmt: skip
 
 
@@ -67,9 +69,15 @@ def watch(
     then has those of each step. `track`: "wandb", "tensorboard", "mlflow" or "trackio", or several. `on_record`: called
     with the step and `recorder.last` after each record. `on_finding`: called with each kind of finding
     (`tracer.diagnose`) as it comes up; where it returns "stop", or is the word "stop" and the finding is bad,
-    `recorder.should_stop` is set: save, and end the loop. `measures`: measures of heads of one's own
-    (`tracer.measure`), recorded beside ours, or read once; `probes`: rows of tokens of one's own (`tracer.Probe`) by
-    name. With several processes, call it in each: statistics are of all of them, and rank 0 writes.
+    `recorder.should_stop` is set: save, and end the loop.
+    `measures`: measures of heads of one's own (`tracer.measure`), recorded beside ours, or read once; `probes`: rows of
+    tokens of one's own (`tracer.Probe`) by name.
+    `scalars`: functions f(model, step), or their `module:name`, that give numbers at each record, in eval mode and
+    without gradients: {name: number, or an array of [layer] or [layer, head]}. `recorder.log` takes such numbers at any
+    step. A function that half of `share` does not pay for is asked at fewer records.
+    `settings`: what you set, as a mapping or argparse's object, by which runs are found and compared, as by `tags`;
+    `note` is the one that the page Runs shows. A job that resumes leaves what it does not give.
+    With several processes, call it in each: statistics are of all of them, and rank 0 writes.
     Seen are F.scaled_dot_product_attention, nn.MultiheadAttention, flex_attention, and softmax-times-values written by
     hand, in blocks of queries too; keys that are no positions (sinks, learned keys) are in `layers[i].extra`. What
     cannot be measured truthfully is refused (`CannotWatch`), in a training loop with a warning. Of a model in which no

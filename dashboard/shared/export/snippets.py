@@ -161,8 +161,8 @@ def listed(find: str) -> str:
     if not find:
         return "\n".join(["import tracer", "", "{run.name: run.status for run in tracer.list_runs()}"])
     return "\n".join([
-        "import tracer", "from tracer.store.choosing import settings, wanted", "",
-        f"found = [one for one in map(settings, tracer.list_runs()) if wanted({find!r})(one)]",
+        "import tracer", "from tracer.store.choosing import found_by, settings", "",
+        f"found = [settings(run) for run in tracer.list_runs() if found_by({find!r})(run)]",
     ])  # fmt: skip
 
 

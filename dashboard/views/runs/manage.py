@@ -12,6 +12,8 @@ from dashboard.loading.run_summaries import Summary
 from dashboard.shared.run_bar import tried
 from tracer.store import Run, housekeeping
 
+MOST_LABELS = 6
+"""Settings of a person's own on a card."""
 DELETED = "deleted"
 """Where the session keeps what was deleted since this page was opened."""
 A_DAY = 86_400.0
@@ -71,6 +73,16 @@ def draw_note(run: Run) -> None:
     if said := housekeeping.note(run):
         with st.container(key=f"parent-note-{run.name}"):
             st.text(said)
+
+
+def draw_labels(run: Run) -> None:
+    """The tags and the settings that its author gave it, as text; the table has all of them."""
+    tags, given = run.meta.get("tags") or [], list((run.meta.get("settings") or {}).items())
+    said = [f"#{tag}" for tag in tags] + [f"{name} {value}" for name, value in given[:MOST_LABELS]]
+    said += [f"and {len(given) - MOST_LABELS} more settings"] if len(given) > MOST_LABELS else []
+    if said:
+        with st.container(key=f"parent-labels-{run.name}"):
+            st.text(", ".join(said))
 
 
 def _fork(run: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 from zlib import crc32
@@ -11,7 +12,7 @@ import streamlit as st
 from dashboard import navigation, state, theme
 from dashboard.loading import listing
 from dashboard.loading.kept import kept
-from dashboard.loading.run_summaries import settings_of, summary, when
+from dashboard.loading.run_summaries import recorded_last, settings_of, summary, when
 from dashboard.shared.plots import table
 from dashboard.state import MOST_OVER
 from tracer.pictures.taken import Block
@@ -36,14 +37,16 @@ def draw_many(runs: Sequence[Run]) -> list[str]:
     with find:
         st.text_input("Find runs", placeholder=EXAMPLE, icon=":material/search:", help=(
             "All words must hold. `lr>0.01`, `seed=1`, `model.n_layers>=2` and `created>=2026-11` compare settings of "
-            "a run; other words are looked for in its name, preset, status and note."
+            "a run, `accuracy>0.4` and `induction>0.5` the last of what it recorded (of heads, any), `tag=mine` its "
+            "tags; other words are looked for in its name, preset, status, note and tags."
         ), **state.control("runs_find", state.read().runs, lambda text: state.update(runs=text.strip())))  # fmt: skip
     asked = state.read().runs
-    held = [*filter(wanted(asked), rows)]
+    by_name = {run.name: run for run in runs}
+    holds = wanted(asked)
+    held = [row for row in rows if holds(row, functools.partial(recorded_last, by_name[row["run"]]))]
     with shown, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom"):
         columns = _choose_columns(held)
         read = st.toggle("Loss and strongest head", value=len(held) <= READ, key=f"runs_read_{len(held) <= READ}")
-    by_name = {run.name: run for run in runs}
     shown_now = crc32("/".join([asked, *(row["run"] for row in held)]).encode())
     key = f"runs_table_{shown_now}"  # rows are ticked by their place: other rows, none ticked
     cells, config = _cells(held, columns, [by_name[row["run"]] for row in held] if read else [])
@@ -122,6 +125,8 @@ def _cells(
     config["Made"] = st.column_config.DatetimeColumn(format="D MMM YYYY, HH:mm", width=140)
     if any(row.get("note") for row in held):
         cells["Note"] = [row.get("note") for row in held]
+    if any(row.get("tags") for row in held):
+        cells["Tags"] = [row.get("tags") for row in held]
     return cells, config
 
 

@@ -22,7 +22,7 @@ from dashboard.shared.pulse import ticking
 from dashboard.shared.run_bar import draw_name, draw_resume, draw_stop, pace, short, standing, steps
 from dashboard.shared.spark import spark
 from dashboard.shared.tour.steps import draw_start
-from dashboard.views.runs.manage import arrive, draw_deleted, draw_more, draw_note
+from dashboard.views.runs.manage import arrive, draw_deleted, draw_labels, draw_more, draw_note
 from dashboard.views.runs.many import MANY, as_blocks, draw_many
 from dashboard.views.runs.new_run import draw_fork, draw_new, draw_open, draw_watch
 from dashboard.views.runs.not_begun import draw_not_begun, draw_waiting
@@ -204,6 +204,7 @@ def _draw_card(run: Run, comparing: str | None, several: bool, health: str) -> N
             st.caption(_about(facts))
             _draw_parent(run)
             draw_note(run)
+            draw_labels(run)
         with progress, st.container(gap="xxsmall", key=f"progress-{name}"):
             _draw_progress(run, facts)
         with loss:

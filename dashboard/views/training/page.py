@@ -21,6 +21,7 @@ from tracer.analysis import training_curves
 from tracer.analysis.over_seeds import FEWEST, HIGHEST, LOWEST, SEEDS, mean_over_seeds
 from tracer.measures import MEASURES, in_trace, measures_in
 from tracer.measures.intervals import margins
+from tracer.measures.measure import LAYER
 from tracer.pictures import curves
 from tracer.pictures.scales import of_measure
 from tracer.store import Run, nearest_row
@@ -123,7 +124,7 @@ def _draw(run: Run, compared: list[Run]) -> None:
 
     row((LOSSES, lambda: _draw_loss(run, lines, each)), (COPYING, lambda: _draw_copying(run, lines)))
     row((CONTEXT, lambda: _draw_context(lines)), (("loss_by_position",), lambda: _draw_positions(run, traces, step)))
-    _draw_own(run, traces)
+    _draw_own(run, traces, each)
     _draw_pace(each)
     _draw_missing(run, trace)
     draw_samples(run, step)
@@ -185,19 +186,35 @@ def _draw_pace(each: dict[str, xr.Dataset]) -> None:
             _lines(each, {name: PACE[name]}, name, theme.Scale(MEASURES[name].label, MEASURES[name].unit))
 
 
-def _draw_own(run: Run, traces: dict[str, xr.Dataset]) -> None:
-    """Numbers that only their author knows, as the trace says what they are."""
-    names = dict.fromkeys(name for trace in traces.values() for name in measures_in(trace, ("step",)))
+def _draw_own(run: Run, traces: dict[str, xr.Dataset], each: dict[str, xr.Dataset]) -> None:
+    """Numbers that only their author knows, as the trace says what they are; of those of each layer a line a layer."""
+    lines = (*((one, ("step",)) for one in traces.values()), *((one, LAYER) for one in traces.values()))
+    names = dict.fromkeys(name for trace, dims in lines for name in measures_in(trace, dims))
     held = {name: [one for one in traces.values() if head_scores.holds(one, name)] for name in names}
     own = [in_trace(found[0], name) for name, found in held.items() if found and name not in MEASURES]
     for i in range(0, len(own), 2):
         for column, measure in zip(st.columns(2, gap="large"), own[i : i + 2], strict=False):
             with column:
+                name, layers = measure.name, measure.dims == LAYER
+                every = {} if layers else {run: x for run, x in each.items() if head_scores.holds(x, name)}
                 st.header(theme.unmarked(measure.label), anchor=False)
-                st.caption(theme.unmarked(f"{measure.note or measure.formula}. Source: {measure.source}."))
-                values = np.concatenate([one[measure.name].values for one in held[measure.name]])
+                said = f"{measure.note or measure.formula}. Source: {measure.source}."
+                st.caption(theme.unmarked(said) + _thinned(every))
+                values = np.concatenate([one[name].values.ravel() for one in held[name]])
                 scale = of_measure(measure, run.about.setting, values)
-                _lines(traces, {measure.name: measure.label}, f"own {measure.name}", scale)
+                if layers:
+                    _lines(*_by_layer(traces, name), f"own {name}", scale)
+                else:
+                    _lines(traces, {name: measure.label}, f"own {name}", scale, each=every)
+
+
+def _by_layer(traces: dict[str, xr.Dataset], name: str) -> tuple[dict[str, xr.Dataset], dict[str, str]]:
+    """The traces with a variable for each layer, and the labels of these."""
+    parted = {
+        run: trace[[]].assign({f"L{i}": trace[name].isel(layer=i, drop=True) for i in range(trace.sizes["layer"])})
+        for run, trace in traces.items() if name in trace and trace[name].dims == LAYER
+    }  # fmt: skip
+    return parted, {str(layer): str(layer) for trace in parted.values() for layer in trace.data_vars}
 
 
 def _draw_loss(run: Run, traces: dict[str, xr.Dataset], each: dict[str, xr.Dataset]) -> None:

@@ -26,7 +26,10 @@ def several(copy_run: Callable[..., Run], small_run: Run) -> list[str]:
     names = [f"r{i:02d}" for i in range(MANY)]
     for i, name in enumerate(names):
         rate = config["optim"] | ({"lr": 0.5} if i < 2 else {})
-        copy_run(name, config=config | {"seed": i + 1, "optim": rate}, created=f"2027-01-01T00:00:{i:02d}+00:00")
+        facts: dict[str, Any] = {"tags": ["mine"], "settings": {"idea": i}} if i < 3 else {}
+        copy_run(
+            name, config=config | {"seed": i + 1, "optim": rate}, created=f"2027-01-01T00:00:{i:02d}+00:00", **facts
+        )
     return names
 
 
@@ -52,10 +55,14 @@ def test_a_dozen_are_cards_and_more_are_a_table(open_page: Open, several: list[s
 
 
 def test_words_find_runs_and_a_ticked_one_has_its_card(open_page: Open, several: list[str]) -> None:
-    app = open_page("runs", runs="lr=0.5")
+    app = open_page("runs", runs="lr=0.5 tag=mine induction>=0")
     assert cells(app)["Run"] == ["r01", "r00"] and f"2 of {MANY + 1} runs" in written(app)
+    assert cells(app)["Tags"] == ["mine", "mine"] and cells(app)["idea"] == [1, 0]
     tick(app, [1])
     assert [button.key for button in app.button if (button.key or "").startswith("open ")] == ["open r00"]
+    assert "#mine, idea 0" in written(app)
+    app.text_input(key="runs_find").set_value("induction>1").run()
+    assert f"0 of {MANY + 1} runs" in written(app)
     app.text_input(key="runs_find").set_value("seed=7").run()
     assert app.session_state["selection"].runs == "seed=7" and not app.exception
     assert not [button for button in app.button if (button.key or "").startswith("open ")]  # other rows, none ticked
@@ -65,9 +72,10 @@ def test_ticked_runs_say_in_what_they_differ_and_are_laid_over_each_other(severa
     app = tick(AppTest.from_file(str(APP), default_timeout=300).run(), [0, MANY - 1, MANY])
     usual = str(Run(Path("checkpoints") / "tiny").config.optim.lr)
     assert shown(app, "runs_differ") == {
-        "Setting": ["seed", "optim.lr"], "r11": ["12", usual], "r00": ["1", "0.5"], "tiny": ["0", usual],
+        "Setting": ["seed", "optim.lr", "idea"], "r11": ["12", usual, ""], "r00": ["1", "0.5", "0"],
+        "tiny": ["0", usual, ""],
     }  # fmt: skip
-    assert "These 3 runs differ in 2 settings." in written(app)
+    assert "These 3 runs differ in 3 settings." in written(app)
     app.button(key="runs_over").click().run()
     selection = app.session_state["selection"]
     assert (selection.run, selection.compare, selection.over) == ("r11", "r00", ("tiny",))

@@ -61,7 +61,8 @@ def test_a_watched_run_is_found_by_them(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_our_own_runs_have_them_besides_their_config(tmp_path: Path) -> None:
     config = tiny(tmp_path / "a", steps=4)
-    run = loop.train(config, quiet=True, **SAID | {"settings": {"idea": 3, "seed": 9}})
+    said: dict[str, Any] = SAID | {"settings": {"idea": 3, "seed": 9}}
+    run = loop.train(config, quiet=True, **said)
     found = settings(run)
     assert (found["idea"], found["settings.seed"], found["seed"], found["tags"]) == (3, 9, config.seed, "a b")
     forked = loop.fork(run, 4, tiny(tmp_path / "b", steps=8), quiet=True, settings={"idea": 4}, note="n", tags=["f"])

@@ -26,7 +26,8 @@ def numbers(model: Any, step: int) -> dict[str, Any]:
     """Uses all dice, and says in which mode it found the model."""
     SEEN.append((model.training, torch.is_grad_enabled()))
     model.train()
-    random.random(), np.random.rand(), torch.rand(1)  # noqa: NPY002
+    rolled = random.random(), np.random.rand(), torch.rand(1)  # noqa: NPY002
+    assert len(rolled) == 3
     return {"squared": step**2, "half_ranks": torch.full((2, 4), step / 2), "by_layer": [step, -step]}
 
 
@@ -100,7 +101,9 @@ def test_no_die_and_no_mode_knows_that_they_were_asked() -> None:
     model = nn.Sequential(nn.Dropout(), nn.Linear(1, 1).eval())
     drawn = []
     for functions in (ScalarFunctions(()), ScalarFunctions(numbers)):
-        torch.manual_seed(0), random.seed(0), np.random.seed(0)  # noqa: NPY002
+        torch.manual_seed(0)
+        random.seed(0)
+        np.random.seed(0)  # noqa: NPY002
         functions.ask(OwnNumbers(), model, 1, 0.0)
         drawn.append((random.random(), np.random.rand(), torch.rand(1).item()))  # noqa: NPY002
     assert drawn[0] == drawn[1] and [one.training for one in model] == [True, False]

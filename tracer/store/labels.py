@@ -6,7 +6,7 @@ Settings and tags stand in run.json, bounded as its schema is; the note is the o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,11 +55,13 @@ class Labels:
 
 def _plain(value: Any) -> Any:
     """As JSON has it: numbers, texts, truth values, nothing, lists of these; of anything else its text."""
-    if isinstance(value, bool | str) or value is None:
-        return value[:LONGEST_TEXT] if isinstance(value, str) else value
-    if not isinstance(value, int | float) and getattr(value, "ndim", None) == 0:  # of numpy or torch
-        value = value.item()
-    if isinstance(value, Sequence) and len(value) <= MOST_SETTINGS:
-        return [_plain(one) if not isinstance(one, Sequence) else str(one)[:LONGEST_TEXT] for one in value]
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, str):
+        return value[:LONGEST_TEXT]
+    if isinstance(value, list | tuple) and len(value) <= MOST_SETTINGS:
+        return [str(one)[:LONGEST_TEXT] if isinstance(one, list | tuple) else _plain(one) for one in value]
+    if getattr(value, "ndim", None) == 0 and (item := getattr(value, "item", None)):  # of numpy or torch
+        value = item()
     finite = isinstance(value, int | float) and abs(value) < 1e300 and math.isfinite(value)
     return value if finite else str(value)[:LONGEST_TEXT]

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tracer.config import DataConfig, ModelConfig, OptimConfig, RecordConfig, TrainConfig
     from tracer.data import probes
     from tracer.diagnosis import diagnose
+    from tracer.huggingface.architectures import Layout
     from tracer.huggingface.loading import load_hf
     from tracer.interventions import clamps as clamp
     from tracer.model import Transformer
@@ -50,8 +51,9 @@ _HOME = {
     "LightningCallback": "watching.callbacks", "TrainerCallback": "watching.callbacks",
     "logit_attribution": "analysis.logit_attribution", "logit_lens": "analysis.logit_attribution",
     "patch": "ablate.patching", "load_hf": "huggingface.loading", "open_hf": "watching.opening",
-    "watch": "watching.watch", "list_runs": "store", "open_run": "store", "fork": "training.loop",
-    "resume": "training.loop", "train": "training.loop", "sweep_run": "analysis.run_sweep", "diagnose": "diagnosis",
+    "Layout": "huggingface.architectures", "watch": "watching.watch", "list_runs": "store", "open_run": "store",
+    "fork": "training.loop", "resume": "training.loop", "train": "training.loop", "sweep_run": "analysis.run_sweep",
+    "diagnose": "diagnosis",
     "show": "analysis.notebook", "survey": "analysis.survey", "why": "analysis.why",
 }  # fmt: skip
 _MODULES = {
@@ -60,10 +62,10 @@ _MODULES = {
 }  # fmt: skip
 
 __all__ = [
-    "PRESETS", "DataConfig", "LightningCallback", "ModelConfig", "OptimConfig", "RecordConfig", "Run", "TrainConfig",
-    "TrainerCallback", "Transformer", "ablate", "clamp", "data", "diagnose", "diagnosis", "fork", "heads", "list_runs",
-    "load_hf", "logit_attribution", "logit_lens", "measures", "open_hf", "open_run", "patch", "pictures", "preset",
-    "probes", "resume", "show", "store", "survey", "sweep_run", "train", "watch", "why",
+    "PRESETS", "DataConfig", "Layout", "LightningCallback", "ModelConfig", "OptimConfig", "RecordConfig", "Run",
+    "TrainConfig", "TrainerCallback", "Transformer", "ablate", "clamp", "data", "diagnose", "diagnosis", "fork",
+    "heads", "list_runs", "load_hf", "logit_attribution", "logit_lens", "measures", "open_hf", "open_run", "patch",
+    "pictures", "preset", "probes", "resume", "show", "store", "survey", "sweep_run", "train", "watch", "why",
 ]  # fmt: skip
 
 

@@ -105,7 +105,7 @@ def _view(args: list[str]) -> Callable[..., int]:
     def view(
         runs: tyro.conf.Positional[tuple[str, ...]] = (), /, host: str = HERE[0], port: int | None = None,
         read_only: bool = not here, browser: bool = here and sys.stdin.isatty(), build: tuple[str, ...] = (),
-        token: bool = False,
+        token: bool = False, layout: str | None = None,
     ) -> int:  # fmt: skip
         """Open the dashboard in the browser: every run of a folder, or one run, or the offer to train the demo.
 
@@ -124,8 +124,10 @@ def _view(args: list[str]) -> Callable[..., int]:
                 rights.
             token: Ask everybody for a token, also on localhost. Linux tells accounts apart: there other accounts of
                 this machine are asked anyway, and you are not. macOS does not.
+            layout: A YAML or JSON file that says where such models keep what writes to their residual stream (the
+                fields of tracer.Layout), for runs that do not say it themselves.
         """
-        return serving.view(runs, host, port, read_only, browser, build, token)
+        return serving.view(runs, host, port, read_only, browser, build, token, layout)
 
     return view
 
@@ -210,6 +212,7 @@ def sweep(
     frozen: bool = False,
     build: str | None = None,
     json: bool = False,
+    layout: str | None = None,
 ) -> int:
     """Switch every head off by itself at every snapshot, and keep what it costs in the run (`run.effects`).
 
@@ -223,6 +226,8 @@ def sweep(
         frozen: Hold every pattern at the clean run's.
         build: The function, as module:function, that builds the model, where the run names the same one; it runs.
         json: Print, as JSON, where the numbers are and what they are of.
+        layout: A YAML or JSON file of a tracer.Layout for that model, where the run does not say it: passes then begin
+            at the layer of a head.
     """
     from accelerate import PartialState
 
@@ -231,8 +236,7 @@ def sweep(
     from tracer.store import open_run
     from tracer.training.progress import Bar
 
-    if build:
-        building.allow(build)
+    building.allow(*([build] if build else []), layout=layout)
     opened = open_run(run)
     try:
         with contextlib.nullcontext() if json else Bar("sweeping", "ablations") as bar:
@@ -293,7 +297,7 @@ def check(run: str, /) -> int:
 
 def open(
     model: str, /, run: str | None = None, revisions: tuple[str, ...] = (), keep_weights: bool = True,
-    bos: bool | None = None, json: bool = False,
+    bos: bool | None = None, json: bool = False, layout: str | None = None,
 ) -> int:  # fmt: skip
     """Measure every head of a causal Hugging Face model; each checkpoint is a step of the run.
 
@@ -306,6 +310,8 @@ def open(
             where this command downloaded them. What is measured stays; Circuits and Ablate need weights.
         bos: Begin every sequence with the start token. Default: when the tokenizer has one.
         json: Print, as JSON, which run was made.
+        layout: A YAML or JSON file of a tracer.Layout: where a model of no known architecture keeps what writes to its
+            residual stream, for Circuits and logit attribution.
     """
     from tracer.watching.opening import open_hf
 
@@ -313,7 +319,9 @@ def open(
         if not json:
             say(f"step {step} measured ({done} of {of})")
 
-    made = open_hf(model, run, revisions=revisions or None, bos=bos, keep_weights=keep_weights, progress=tell)
+    made = open_hf(
+        model, run, revisions=revisions or None, bos=bos, keep_weights=keep_weights, progress=tell, layout=layout
+    )
     if json:
         say_json(run=made.name, directory=str(made.dir), model=made.meta["class"], layers=made.meta["layers"],
                steps=made.steps)  # fmt: skip

@@ -42,6 +42,7 @@ from tracer.data.any_tokenizer import Words
 from tracer.hooks.inputs import Inputs, has_values, is_blind
 from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import bare
+from tracer.huggingface.architectures import Layout
 from tracer.store import ROOT, is_address, newest, unused
 from tracer.tracking import scalars
 from tracer.tracking.telling import OnFinding, OnRecord, Telling
@@ -77,7 +78,7 @@ class LoopRecorder:
         every: int | None = None, rows: int | None = None, snapshot_mb: float = 500.0, build: str | None = None,
         held_out: Any = None, start_step: int | None = None, max_logits: Looks = "share",
         track: str | Sequence[str] | None = None, on_record: OnRecord | None = None,
-        on_finding: OnFinding | None = None,
+        on_finding: OnFinding | None = None, layout: Layout | str | Path | None = None,
     ) -> None:  # fmt: skip
         if not 0 < share <= 1:
             raise ValueError(f"share={share} must be over 0 and at most 1: the part of training time for measuring")
@@ -93,7 +94,7 @@ class LoopRecorder:
         if start_step is not None and start_step < 0:
             raise ValueError(f"start_step={start_step} must be at least 0: updates that were made before this job")
         self.model = bare(model)
-        self._facts: dict[str, Any] = {"kind": "watched"} | (rebuilding(self.model, build) if build else {})
+        self._facts: dict[str, Any] = {"kind": "watched"} | rebuilding(self.model, build, layout)
         named = ROOT / run if len(Path(run).parts) == 1 else Path(run)
         before = newest(named) if start_step else None
         self._resumes, self.dir = before is not None, before or unused(named)

@@ -22,7 +22,7 @@ from tracer.measures import HEAD_MEASURES, MEASURES, TEXT_MEASURES, Setting
 from tracer.model import Transformer
 from tracer.store import FOREIGN_FORMAT, Run, RunWriter, Variable, open_run
 from tracer.store.provenance import process, provenance
-from tracer.store.trace_layout import Layout, layout, without_heads
+from tracer.store.trace_layout import TraceLayout, layout, without_heads
 from tracer.tracking.tracking import say
 from tracer.watching import causality
 from tracer.watching.ranks import Ranks, sharded
@@ -176,14 +176,14 @@ class RunDirectory:
     def _update_variables(self) -> dict[str, Variable]:
         return {name: Variable((), (), attrs=attrs(name, self.kind), chunk_steps=FIRST_UPDATES) for name in UPDATES}
 
-    def _layout(self, seen: FirstLook) -> Layout:
+    def _layout(self, seen: FirstLook) -> TraceLayout:
         variables, coords = self._with_heads(seen) if not seen.no_heads else without_heads(
             self.params, scalars=SCALARS, depths=seen.depths, attrs=lambda name: attrs(name, self.kind)
         )  # fmt: skip
         variables["shifted_loss"] = Variable(("target",), (len(TARGETS),), attrs=attrs("shifted_loss", self.kind))
         return variables, coords
 
-    def _with_heads(self, seen: FirstLook) -> Layout:
+    def _with_heads(self, seen: FirstLook) -> TraceLayout:
         heads = len(seen.layers), len(self.ranks.split) * max(layer.n_heads for layer in seen.layers)
         tokens = np.full((len(seen.prompts), seen.width), -1, np.int64)
         strings = []

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from tracer.config import DataConfig, ModelConfig, OptimConfig, RecordConfig, TrainConfig
     from tracer.data import probes
     from tracer.diagnosis import diagnose
+    from tracer.export.bridge import to_bridge
+    from tracer.export.to_huggingface import to_huggingface
     from tracer.huggingface.architectures import Layout
     from tracer.huggingface.loading import load_hf
     from tracer.interventions import clamps as clamp
@@ -53,7 +55,7 @@ _HOME = {
     "patch": "ablate.patching", "load_hf": "huggingface.loading", "open_hf": "watching.opening",
     "Layout": "huggingface.architectures", "watch": "watching.watch", "list_runs": "store", "open_run": "store",
     "fork": "training.loop", "resume": "training.loop", "train": "training.loop", "sweep_run": "analysis.run_sweep",
-    "diagnose": "diagnosis",
+    "diagnose": "diagnosis", "to_bridge": "export.bridge", "to_huggingface": "export.to_huggingface",
     "show": "analysis.notebook", "survey": "analysis.survey", "why": "analysis.why",
 }  # fmt: skip
 _MODULES = {
@@ -65,7 +67,8 @@ __all__ = [
     "PRESETS", "DataConfig", "Layout", "LightningCallback", "ModelConfig", "OptimConfig", "RecordConfig", "Run",
     "TrainConfig", "TrainerCallback", "Transformer", "ablate", "clamp", "data", "diagnose", "diagnosis", "fork",
     "heads", "list_runs", "load_hf", "logit_attribution", "logit_lens", "measures", "open_hf", "open_run", "patch",
-    "pictures", "preset", "probes", "resume", "show", "store", "survey", "sweep_run", "train", "watch", "why",
+    "pictures", "preset", "probes", "resume", "show", "store", "survey", "sweep_run", "to_bridge",
+    "to_huggingface", "train", "watch", "why",
 ]  # fmt: skip
 
 

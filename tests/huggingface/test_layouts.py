@@ -175,12 +175,13 @@ def test_pairs_of_neighbours_are_halves_in_another_order() -> None:
     """Two models of one function, whose q and k are the same numbers in another order: all that is said is the same."""
     pairs, halves = (Mine(rotary=rotary).double() for rotary in ("pairs", "halves"))
     with torch.no_grad():
-        for floor in halves.tower:
-            for one in (floor.look.query, floor.look.key):  # type: ignore[union-attr]
+        floors: Any = halves.tower
+        for floor in floors:
+            for one in (floor.look.query, floor.look.key):
                 for weight in one.parameters():
                     by_head = weight.unflatten(0, (4, 8))
                     weight.copy_(torch.cat([by_head[:, 0::2], by_head[:, 1::2]], 1).flatten(0, 1))
-            for norm in (floor.look.of_query, floor.look.of_key):  # type: ignore[union-attr]
+            for norm in (floor.look.of_query, floor.look.of_key):
                 (gain,) = norm.parameters()
                 gain.copy_(halved(gain))
     laid = [replace(LAID, rotary=rotary, has_positions=False) for rotary in ("pairs", "halves")]

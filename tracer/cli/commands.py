@@ -330,21 +330,30 @@ def open(
     return 0
 
 
-def export(run: str, directory: str, /, step: int | None = None, to: Literal["huggingface"] = "huggingface") -> int:
+def export(
+    run: str, directory: str, /, step: int | None = None,
+    to: Literal["huggingface", "transformer-lens"] = "huggingface",
+) -> int:  # fmt: skip
     """Write the model of a run for another library; its logits stay the same.
 
     Args:
         run: A name under checkpoints/, or a directory.
         directory: Where to write; it must be new or empty.
         step: The model after this many updates instead of the last snapshot.
-        to: huggingface writes what AutoModelForCausalLM and AutoTokenizer open.
+        to: huggingface writes what AutoModelForCausalLM and AutoTokenizer open; transformer-lens a TransformerBridge,
+            with the lines of Python that open it in README.md.
     """
     from transformers.utils import logging
 
-    from tracer.export.to_huggingface import to_huggingface
+    from tracer.export.bridge import save_bridge
+    from tracer.export.to_huggingface import own_model, to_huggingface
     from tracer.store import open_run
 
     logging.disable_progress_bar()
+    if to == "transformer-lens":
+        save_bridge(own_model(open_run(run), step), directory)
+        say(f"TransformerBridge written: {directory}/README.md has the lines that open it")
+        return 0
     model = to_huggingface(open_run(run), directory, step)
     say(f"{type(model).__name__} written: AutoModelForCausalLM.from_pretrained({directory!r}) opens it")
     return 0

@@ -94,8 +94,7 @@ def test_a_layout_that_is_another_is_refused_and_says_what_is_missing(fields: di
     ("fields", "said"),
     [
         ({"into": ("q", "k")}, "three linear layers"), ({"own_norms": ("q",)}, "two norms"),
-        ({"out_norm": "F.rms_norm"}, "must be a module"), ({"woven": "yes"}, "woven='yes' must be True or False"),
-        ({"rotary": "thirds"}, "not one of given, halves, pairs"),
+        ({"out_norm": "F.rms_norm"}, "must be a module"),
     ],
 )  # fmt: skip
 def test_a_layout_of_wrong_fields_is_refused(fields: dict[str, Any], said: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ myst_enable_extensions = ["fieldlist"]
 myst_heading_anchors = 3
 MOVED = {"../SECURITY.md": "security.md", "../checkpoints/README.md": "run-format.md", "../README.md": "index.md"}
 """Pages of the repository as they are linked from docs/, and where the site has them."""
+FORGE = re.compile(r"^\*On a forge: .*\n+", re.M)
+"""Says, where pages are read in the repository, where to find what only the site shows in their place."""
 
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True}
@@ -54,6 +57,7 @@ highlight_language = "none"
 
 def read(app: Any, name: str, source: list[str]) -> None:
     """A page before it is parsed: links to what lies elsewhere in the repository, and what is made from the code."""
+    source[0] = FORGE.sub("", source[0])
     for path, page in MOVED.items():
         source[0] = source[0].replace(f"]({path}", f"]({page}")
     kept = HERE / "measures.json"

@@ -1,5 +1,6 @@
 """The lists of docs/*.md that are written from the code are what the code says, for people who read the repository."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -23,3 +24,10 @@ def test_lists_of_pages_are_what_the_code_says(monkeypatch: pytest.MonkeyPatch) 
     assert all(rule.text in pages[DOCS / "diagnosis.md"] for rule in RULES.values())
     with pytest.raises(ValueError, match="nothing -->.* means no list; pages may have rules, attention"):
         written("<!-- nothing -->x<!-- /nothing -->", Path())
+
+
+def test_a_page_that_only_the_site_fills_says_so_on_a_forge() -> None:
+    filled = [
+        page for path in DOCS.rglob("*.md") if re.search(r"{include}|automodule::", page := path.read_text("utf-8"))
+    ]
+    assert len(filled) >= 5 and [page[:40] for page in filled if "*On a forge: " not in page] == []

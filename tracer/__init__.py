@@ -35,8 +35,11 @@ if TYPE_CHECKING:
     from tracer.data import probes
     from tracer.data.own_probe import Probe
     from tracer.diagnosis import diagnose, rule
+    from tracer.export.bridge import to_bridge
+    from tracer.export.to_huggingface import to_huggingface
     from tracer.heads.own_measures import measure
     from tracer.heads.row_block import RowBlock
+    from tracer.huggingface.architectures import Layout
     from tracer.huggingface.loading import load_hf
     from tracer.interventions import clamps as clamp
     from tracer.model import Transformer
@@ -53,8 +56,9 @@ _HOME = {
     "LightningCallback": "watching.callbacks", "TrainerCallback": "watching.callbacks",
     "logit_attribution": "analysis.logit_attribution", "logit_lens": "analysis.logit_attribution",
     "patch": "ablate.patching", "load_hf": "huggingface.loading", "open_hf": "watching.opening",
-    "watch": "watching.watch", "list_runs": "store", "open_run": "store", "fork": "training.loop",
-    "resume": "training.loop", "train": "training.loop", "sweep_run": "analysis.run_sweep", "diagnose": "diagnosis",
+    "Layout": "huggingface.architectures", "watch": "watching.watch", "list_runs": "store", "open_run": "store",
+    "fork": "training.loop", "resume": "training.loop", "train": "training.loop", "sweep_run": "analysis.run_sweep",
+    "diagnose": "diagnosis", "to_bridge": "export.bridge", "to_huggingface": "export.to_huggingface",
     "Probe": "data.own_probe", "RowBlock": "heads.row_block", "measure": "heads.own_measures", "rule": "diagnosis",
     "show": "analysis.notebook", "survey": "analysis.survey", "why": "analysis.why",
 }  # fmt: skip
@@ -64,11 +68,11 @@ _MODULES = {
 }  # fmt: skip
 
 __all__ = [
-    "PRESETS", "DataConfig", "LightningCallback", "ModelConfig", "OptimConfig", "Probe", "RecordConfig", "RowBlock",
-    "Run", "TrainConfig", "TrainerCallback", "Transformer", "ablate", "clamp", "data", "diagnose", "diagnosis",
-    "fork", "heads", "list_runs", "load_hf", "logit_attribution", "logit_lens", "measure", "measures", "open_hf",
-    "open_run", "patch", "pictures", "preset", "probes", "resume", "rule", "show", "store", "survey", "sweep_run",
-    "train", "watch", "why",
+    "PRESETS", "DataConfig", "Layout", "LightningCallback", "ModelConfig", "OptimConfig", "Probe", "RecordConfig",
+    "RowBlock", "Run", "TrainConfig", "TrainerCallback", "Transformer", "ablate", "clamp", "data", "diagnose",
+    "diagnosis", "fork", "heads", "list_runs", "load_hf", "logit_attribution", "logit_lens", "measure", "measures",
+    "open_hf", "open_run", "patch", "pictures", "preset", "probes", "resume", "rule", "show", "store", "survey",
+    "sweep_run", "to_bridge", "to_huggingface", "train", "watch", "why",
 ]  # fmt: skip
 
 

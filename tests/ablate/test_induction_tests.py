@@ -157,3 +157,13 @@ def test_a_share_is_that_of_the_middle_replacement_and_each_must_reach_it() -> N
 def test_no_head_is_needed_for_a_gain_that_may_be_none(gain: float, spread: float, passed: bool) -> None:
     found, _ = ablation(ROWS, dict.fromkeys(("zero", "mean", "resample"), lost(1.0, gain=gain, spread=spread)))
     assert found.passed is passed and math.isnan(found.value) is not passed
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [(ROWS.tokens[:1], "one sequence has no interval"), (torch.tensor([[0, 1, 1, 1], [0, 2, 2, 2]]), "two new tokens")],
+)
+def test_a_gain_that_is_no_number_is_not_measured(rows: torch.Tensor, said: str) -> None:
+    loss = torch.ones(len(rows), rows.shape[1] - 1).double()
+    found, _ = ablation(Repeats(rows), dict.fromkeys(("zero", "mean", "resample"), Effect(loss, 2 * loss)))
+    assert found.passed is None and said in found.sentence and "nan" not in str(found)

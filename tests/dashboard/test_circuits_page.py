@@ -341,7 +341,10 @@ def unknown_gpt2(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_heads_that_cannot_be_told_apart(open_page: Open) -> None:
     app = open_page("circuits", run="gpt")
     assert "cannot be told apart" in app.info[0].value and "model_type='gpt2') is not known" in app.text[0].value
-    assert "What the parts of a gpt2 write to the residual stream is not known." in captions(app)
+    assert (
+        "What the parts of a gpt2 write to the residual stream is not known: a tracer.Layout (layout=) says it."
+        in captions(app)
+    )
     assert "composition" not in {e.proto.id.rpartition("-")[2] for e in app.get("bidi_component")}
 
 

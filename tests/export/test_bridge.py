@@ -1,6 +1,8 @@
 """Our models as transformer-lens bridges: the same logits, patterns, z and tokens, or what stands in the way."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+import tracer
 from tests.models import as_trained
 from tracer.config import InitConfig, ModelConfig
 from tracer.data.tokenizer import train_bpe, words
-from tracer.export.bridge import to_bridge
+from tracer.export.bridge import save_bridge, to_bridge
 from tracer.interventions.edits import recording
 from tracer.model import Transformer
 from tracer.presets import PRESETS
@@ -185,3 +188,20 @@ def test_it_takes_our_tokenizer_along(tokenizer: Tokenizer, text: str) -> None:
 def test_an_unknown_word_is_an_error() -> None:
     with pytest.raises(Exception, match="WordLevel error"):
         to_bridge(as_trained(changes()), words(17)).to_tokens("a")
+
+
+@pytest.mark.parametrize("name", ["RMSNorm", "rotary"])
+def test_a_saved_bridge_is_opened_by_the_lines_beside_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = as_trained(GO[name])
+    tracer.to_bridge(model)
+    save_bridge(model, tmp_path / "out")
+    monkeypatch.chdir(tmp_path / "out")
+    (lines,) = re.findall(r"^```python\n(.*?)^```", Path("README.md").read_text(), re.M | re.S)
+    names: dict[str, Any] = {}
+    exec(compile(lines, "README.md", "exec"), names)
+    with torch.no_grad():
+        assert (names["bridge"](TOKENS) - model(TOKENS)).abs().max() < 2e-5
+    with pytest.raises(ValueError, match="is not an empty directory"):
+        save_bridge(model, tmp_path / "out")

@@ -196,21 +196,25 @@ def ablation(
     """
     clean = next(iter(effects.values())).clean
     gain = by_row(clean, rows.new) - by_row(clean, rows.again)
-    gains, costs, shares, controls = estimate(gain), {}, {}, {}
+    gains, costs, harms, controls = estimate(gain), {}, {}, {}
     for mode, found in effects.items():
         again, new = by_row(found.delta, rows.again), by_row(found.delta, rows.new)
         costs[mode], controls[mode] = estimate(again), estimate(new)
-        shares[mode] = ratio(again - new if controls[mode].mean > 0 else again, gain)
+        harms[mode] = again - new if controls[mode].mean > 0 else again
     numbers = ", ".join(f"{mode} {_with_ends(one)}" for mode, one in costs.items())
     source = " Mean and resample are of rows without a repeat."
     if repeating:
         source = " Mean and resample are of rows that repeat, too, so that a signal of a repeat stays in them."
     said = f"Repetition gains this model {_with_ends(gains)} nats a token. "
+    if math.isnan(gains.low):
+        alone = "one sequence has no interval" if len(gain) < 2 else "a row has no two new tokens, or none come again"
+        return without_number("ablation", None, f"Not measured: {alone}, so what repetition gains is not known."), costs
     if not (gains.mean >= GAINS and gains.low > 0):
         return without_number(
             "ablation", False, f"{said}Less than {GAINS} is nothing that a head could be needed for. Loss on repeated "
             f"tokens without it, in nats: {numbers}.{source}",
         ), costs  # fmt: skip
+    shares = {mode: ratio(harm, gain) for mode, harm in harms.items()}
     middle = sorted(shares.values(), key=lambda one: one.mean)[1]
     passed = all(one.mean >= COSTS and one.low > 0 for one in shares.values())
     together = "" if agree(costs) else " They differ by more than their intervals: what stands in for a head matters."
@@ -254,4 +258,5 @@ def previous_token_partners(
 
 
 def _with_ends(one: Estimate) -> str:
-    return f"{number(one.mean)} [{number(one.low)}, {number(one.high)}]"
+    """The mean, and its interval where there is one."""
+    return number(one.mean) if math.isnan(one.low) else f"{number(one.mean)} [{number(one.low)}, {number(one.high)}]"

@@ -82,7 +82,7 @@ def _change(
     layer, head = sender
     one, tap = stream.layers[layer], z_tap(layer)
     after = Edit(tap, (head,), positions, instead(tap))(one.z)
-    return one.rewritten((after - one.z)[:, :, head] @ one.weights.W_O[head])
+    return one.rewritten(one.gated(after - one.z)[:, :, head] @ one.weights.W_O[head])
 
 
 def _outputs(

@@ -94,7 +94,7 @@ def self_repair(
     def parts() -> Float[Tensor, "part batch loss_pos"]:
         with recording(tap, last) as ablated:
             loss = per_token_loss(model(seen), tokens)
-        change = (ablated[tap].to(writer.z) - writer.z)[:, :, index] @ writer.weights.W_O[index]
+        change = writer.gated(ablated[tap].to(writer.z) - writer.z)[:, :, index] @ writer.weights.W_O[index]
         lost = -writer.rewritten(change)
         direct = centred(end.held(lost, stream.final))
         missed, norm_only = ours - at_end(ablated[last].to(lost)), at_end(stream.final - lost)

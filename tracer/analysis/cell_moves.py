@@ -30,6 +30,7 @@ def moves(found: Pass, layer: int, head: int, query: int, key: int) -> xr.Datase
     stream, here = found.stream, found.stream.layers[layer]
     v = found.calls[layer].head(head).v[0, key, 0]
     z = found.pattern((layer, head), query)[key].to(v) * v
+    z = z if here.gate is None else z * here.gate[0, query, head].to(z)
     part = here.written((z.to(here.weights.W_O) @ here.weights.W_O[head])[None, None], [query])
     logits = stream.end.held(part, stream.final[:, [query]])[0, 0]
     widest = max(one.z.shape[2] for one in stream.layers)
@@ -41,9 +42,8 @@ def moves(found: Pass, layer: int, head: int, query: int, key: int) -> xr.Datase
             inputs: tuple[tuple[Into, Tensor | None], ...] = (("q", one.q), ("k", one.k), ("v", one.v))
             for i, (into, whole) in enumerate(inputs):
                 read = reader.read(into, other, part, [query])[0, 0]
-                reads[later, other, i] = (
-                    torch.nan if whole is None else read @ whole[0, query, 0] / whole[0, query, 0].norm() ** 2
-                )
+                own = reader.whole(into, other, [query])[0, 0]  # in the order of `read`, which may not be the model's
+                reads[later, other, i] = torch.nan if whole is None else read @ own / own.norm() ** 2
     return xr.Dataset(
         {"logits": ("token", (logits - logits.mean()).cpu().numpy()),
          "reads": (("layer", "head", "input"), reads.numpy()), "written": ((), float(part.norm()))},

@@ -105,7 +105,7 @@ def _view(args: list[str]) -> Callable[..., int]:
     def view(
         runs: tyro.conf.Positional[tuple[str, ...]] = (), /, host: str = HERE[0], port: int | None = None,
         read_only: bool = not here, browser: bool = here and sys.stdin.isatty(), build: tuple[str, ...] = (),
-        token: bool = False,
+        token: bool = False, layout: str | None = None,
     ) -> int:  # fmt: skip
         """Open the dashboard in the browser: every run of a folder, or one run, or the offer to train the demo.
 
@@ -124,8 +124,10 @@ def _view(args: list[str]) -> Callable[..., int]:
                 rights.
             token: Ask everybody for a token, also on localhost. Linux tells accounts apart: there other accounts of
                 this machine are asked anyway, and you are not. macOS does not.
+            layout: A YAML or JSON file that says where such models keep what writes to their residual stream (the
+                fields of tracer.Layout), for runs that do not say it themselves.
         """
-        return serving.view(runs, host, port, read_only, browser, build, token)
+        return serving.view(runs, host, port, read_only, browser, build, token, layout)
 
     return view
 
@@ -246,6 +248,7 @@ def sweep(
     json: bool = False,
     metric: str | None = None,
     tokens: str | None = None,
+    layout: str | None = None,
 ) -> int:
     """Switch every head off by itself at every snapshot, and keep what it costs in the run (`run.effects`).
 
@@ -263,6 +266,8 @@ def sweep(
         metric: What is measured instead of the loss: kl (KL to the model with nothing off), or a function of (logits,
             targets, clean) as module:name, from a module that can be imported from here; it runs.
         tokens: A file to measure on instead of the run's probes: whole numbers [sequence pos] in .npy, or text.
+        layout: A YAML or JSON file of a tracer.Layout for that model, where the run does not say it: passes then begin
+            at the layer of a head.
     """
     from accelerate import PartialState
 
@@ -271,8 +276,7 @@ def sweep(
     from tracer.store import open_run
     from tracer.training.progress import Bar
 
-    if build:
-        building.allow(build)
+    building.allow(*([build] if build else []), layout=layout)
     opened = open_run(run)
     try:
         with contextlib.nullcontext() if json else Bar("sweeping", "ablations") as bar:
@@ -337,7 +341,7 @@ def check(run: str, /) -> int:
 
 def open(
     model: str, /, run: str | None = None, revisions: tuple[str, ...] = (), keep_weights: bool = True,
-    bos: bool | None = None, json: bool = False,
+    bos: bool | None = None, json: bool = False, layout: str | None = None,
 ) -> int:  # fmt: skip
     """Measure every head of a causal Hugging Face model; each checkpoint is a step of the run.
 
@@ -350,6 +354,8 @@ def open(
             where this command downloaded them. What is measured stays; Circuits and Ablate need weights.
         bos: Begin every sequence with the start token. Default: when the tokenizer has one.
         json: Print, as JSON, which run was made.
+        layout: A YAML or JSON file of a tracer.Layout: where a model of no known architecture keeps what writes to its
+            residual stream, for Circuits and logit attribution.
     """
     from tracer.watching.opening import open_hf
 
@@ -357,7 +363,9 @@ def open(
         if not json:
             say(f"step {step} measured ({done} of {of})")
 
-    made = open_hf(model, run, revisions=revisions or None, bos=bos, keep_weights=keep_weights, progress=tell)
+    made = open_hf(
+        model, run, revisions=revisions or None, bos=bos, keep_weights=keep_weights, progress=tell, layout=layout
+    )
     if json:
         say_json(run=made.name, directory=str(made.dir), model=made.meta["class"], layers=made.meta["layers"],
                steps=made.steps)  # fmt: skip
@@ -366,21 +374,30 @@ def open(
     return 0
 
 
-def export(run: str, directory: str, /, step: int | None = None, to: Literal["huggingface"] = "huggingface") -> int:
+def export(
+    run: str, directory: str, /, step: int | None = None,
+    to: Literal["huggingface", "transformer-lens"] = "huggingface",
+) -> int:  # fmt: skip
     """Write the model of a run for another library; its logits stay the same.
 
     Args:
         run: A name under checkpoints/, or a directory.
         directory: Where to write; it must be new or empty.
         step: The model after this many updates instead of the last snapshot.
-        to: huggingface writes what AutoModelForCausalLM and AutoTokenizer open.
+        to: huggingface writes what AutoModelForCausalLM and AutoTokenizer open; transformer-lens a TransformerBridge,
+            with the lines of Python that open it in README.md.
     """
     from transformers.utils import logging
 
-    from tracer.export.to_huggingface import to_huggingface
+    from tracer.export.bridge import save_bridge
+    from tracer.export.to_huggingface import own_model, to_huggingface
     from tracer.store import open_run
 
     logging.disable_progress_bar()
+    if to == "transformer-lens":
+        save_bridge(own_model(open_run(run), step), directory)
+        say(f"TransformerBridge written: {directory}/README.md has the lines that open it")
+        return 0
     model = to_huggingface(open_run(run), directory, step)
     say(f"{type(model).__name__} written: AutoModelForCausalLM.from_pretrained({directory!r}) opens it")
     return 0

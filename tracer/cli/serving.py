@@ -34,13 +34,14 @@ ENDS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGQUIT") if ha
 def view(
     runs: tuple[str, ...] = (), /, host: str = "localhost", port: int | None = None,
     read_only: bool = False, browser: bool = True, build: tuple[str, ...] = (), token: bool = False,
+    layout: str | None = None,
 ) -> int:  # fmt: skip
     """Serve the dashboard until Ctrl-C; `tracer.cli.commands` says what each word means."""
     from tracer.huggingface import building
     from tracer.store import PLACES, remote
     from tracer.store.following import follow, update
 
-    building.allow(*build)
+    building.allow(*build, layout=layout)
     roots, run = _where(runs)
     for url, why in update([] if runs else [place for place in PLACES if remote.is_url(place)]).items():
         say(f"{url} is shown as it was last fetched: {why}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +15,7 @@ from torch import Tensor
 from tracer.config import ModelConfig
 from tracer.data.tokenizer import BOS, is_words
 from tracer.export.folding import identity_W_O, is_post_norm, lacks_final_norm
-from tracer.export.to_huggingface import clamped, huggingface_tokenizer, obstacles, refuse
+from tracer.export.to_huggingface import clamped, huggingface_tokenizer, new_directory, obstacles, refuse
 from tracer.model import Transformer
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ def to_bridge(model: Transformer, tokenizer: Tokenizer | None = None) -> Transfo
     """A bridge that gives the same logits, in eval mode; ours is untouched. tokenizer: None takes the model's own.
 
     Its scores are always divided by sqrt(d_head), so another scale of ours is in its W_Q; rotary pairs are neighbours
-    there; a missing W_O is the identity, and missing positions and biases are zeros.
+    there; a missing W_O is the identity, and missing positions and biases are zeros. ValueError for what has no like.
     """
     from transformer_lens.config import TransformerBridgeConfig
     from transformer_lens.model_bridge.sources import boot_native
@@ -34,19 +36,63 @@ def to_bridge(model: Transformer, tokenizer: Tokenizer | None = None) -> Transfo
 
     c, dtype = model.config, model.embed.W_E.dtype
     refuse("transformer-lens", [*clamped(model), *_bridge_obstacles(c)])
+    cfg = TransformerBridgeConfig(**_sizes(model), dtype=dtype)
     tokenizer = model.tokenizer if tokenizer is None else tokenizer
     theirs = None if tokenizer is None else huggingface_tokenizer(tokenizer, c.n_ctx)
-    cfg = TransformerBridgeConfig(
-        n_layers=c.n_layers, n_heads=c.n_heads, d_model=c.d_model, d_head=c.head_width, n_ctx=c.n_ctx,
-        d_vocab=model.d_vocab, d_mlp=c.mlp_hidden[0] if c.mlp_hidden else None, attn_only=c.attn_only,
-        act_fn=c.activation, normalization_type=model.cfg.normalization_type, eps=c.norm_eps, dtype=dtype,
-        positional_embedding_type="rotary" if c.positions == "rotary" else "standard", init_weights=False,
-    )  # fmt: skip
     with torch.random.fork_rng(devices=[]), _any_word(theirs):
         bridge = boot_native(cfg, tokenizer=theirs, dtype=dtype, model_name="manyeyes")
     weights = {name: weight.to(dtype) for name, weight in _weights(model).items()}
     bridge.load_state_dict(convert_tl_checkpoint(weights, cfg) | {"unembed.bias": torch.zeros(model.d_vocab)})
     return bridge.eval()
+
+
+def save_bridge(model: Transformer, directory: str | Path) -> None:
+    """Write a bridge as safetensors, the fields of its config as JSON, the tokenizer, and in README.md the lines of
+    Python that open it with transformer-lens alone. ValueError where the directory holds something."""
+    from safetensors.torch import save_file
+
+    directory, bridge = new_directory(directory), to_bridge(model)
+    directory.mkdir(parents=True, exist_ok=True)
+    fields = {**_sizes(model), "dtype": str(model.embed.W_E.dtype).removeprefix("torch.")}
+    (directory / "config.json").write_text(json.dumps(fields, indent=1), encoding="utf-8")
+    save_file({name: x.contiguous() for name, x in bridge.state_dict().items()}, directory / "model.safetensors")
+    if model.tokenizer is not None:
+        huggingface_tokenizer(model.tokenizer, model.config.n_ctx).save_pretrained(directory)
+    (directory / "README.md").write_text(OPENING, encoding="utf-8")
+
+
+OPENING = """# A model of manyeyes, for transformer-lens
+
+```python
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from transformer_lens.config import TransformerBridgeConfig
+from transformer_lens.model_bridge.sources import boot_native
+
+fields = json.loads(Path("config.json").read_text())
+fields["dtype"] = getattr(torch, fields["dtype"])
+bridge = boot_native(TransformerBridgeConfig(**fields), dtype=fields["dtype"])
+bridge.load_state_dict(load_file("model.safetensors"))
+bridge.eval()
+```
+
+Where tokenizer_config.json lies here, `transformers.AutoTokenizer.from_pretrained(".")` is its tokenizer.
+"""
+"""What stands beside an exported bridge."""
+
+
+def _sizes(model: Transformer) -> dict[str, Any]:
+    """Fields of the bridge's config, as JSON has them."""
+    c = model.config
+    return {
+        "n_layers": c.n_layers, "n_heads": c.n_heads, "d_model": c.d_model, "d_head": c.head_width, "n_ctx": c.n_ctx,
+        "d_vocab": model.d_vocab, "d_mlp": c.mlp_hidden[0] if c.mlp_hidden else None, "attn_only": c.attn_only,
+        "act_fn": c.activation, "normalization_type": model.cfg.normalization_type, "eps": c.norm_eps,
+        "positional_embedding_type": "rotary" if c.positions == "rotary" else "standard", "init_weights": False,
+    }  # fmt: skip
 
 
 @contextmanager

@@ -24,17 +24,29 @@ def to_huggingface(source: Run | Transformer, directory: str | Path, step: int |
     """
     if isinstance(source, Transformer) and step is not None:
         raise ValueError(f"step={step} is for runs, and this is a model: give the run, or leave step out")
-    directory = Path(directory)
-    if directory.exists() and not (directory.is_dir() and next(directory.iterdir(), None) is None):
-        raise ValueError(f"{directory} exists and is not an empty directory: nothing is overwritten, name a new one")
-    model = source if isinstance(source, Transformer) else source.model(step)
-    if not isinstance(model, Transformer):
-        raise ValueError("the model of this run came from elsewhere, and can be had there; only ours are exported")
+    directory = new_directory(directory)
+    model = source if isinstance(source, Transformer) else own_model(source, step)
     theirs = as_huggingface(model)
     theirs.save_pretrained(directory)
     if model.tokenizer is not None:
         huggingface_tokenizer(model.tokenizer, model.config.n_ctx).save_pretrained(directory)
     return theirs
+
+
+def own_model(run: Run, step: int | None = None) -> Transformer:
+    """The model of a run, after `step` updates or the last; ValueError for one that is not ours."""
+    model = run.model(step)
+    if not isinstance(model, Transformer):
+        raise ValueError("the model of this run came from elsewhere, and can be had there; only ours are exported")
+    return model
+
+
+def new_directory(directory: str | Path) -> Path:
+    """ValueError where something is there already."""
+    directory = Path(directory)
+    if directory.exists() and not (directory.is_dir() and next(directory.iterdir(), None) is None):
+        raise ValueError(f"{directory} exists and is not an empty directory: nothing is overwritten, name a new one")
+    return directory
 
 
 def as_huggingface(model: Transformer) -> PreTrainedModel:

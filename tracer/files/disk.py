@@ -112,6 +112,16 @@ def read_json(path: Path, root: Path | None, most: int = MOST_JSON) -> Any:
     return from_json(read_bytes(path, root, most), allow_inf_nan=False)
 
 
+def read_yaml(path: Path, most: int = 1 << 16) -> Any:
+    """A YAML or JSON file that a person wrote, of bounded size; ValueError when it is none."""
+    import yaml
+
+    try:
+        return yaml.safe_load(read_bytes(path, None, most))
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+
+
 def checksum(*contents: Any) -> str:
     """CRC-32 of bytes in eight hexadecimal digits: finds damage, not intent."""
     value = 0

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Layout:
+class AxisOrder:
     """How an implementation by hand orders the axes of weights, v and z."""
 
     fold: int | None
@@ -22,7 +22,7 @@ class Layout:
     @classmethod
     def of(
         cls, equation: str | None, operands: list[Any], at: int, fold: int | None, batch: int | None
-    ) -> Layout | None:  # fmt: skip
+    ) -> AxisOrder | None:  # fmt: skip
         weights, v = operands[at], operands[1 - at]
         if not isinstance(v, Tensor) or v.ndim != weights.ndim:
             return None

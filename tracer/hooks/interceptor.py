@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 
 from tracer.heads.call import AttentionCall
 from tracer.hooks.attending import Attending
-from tracer.hooks.axis_order import Layout
+from tracer.hooks.axis_order import AxisOrder
 from tracer.hooks.discovered import DiscoveredAttention
 from tracer.hooks.flex import Normalisers, blocks_fit, call_of, is_flex
 from tracer.hooks.inputs import has_values
@@ -186,7 +186,7 @@ class AttentionInterceptor(Attending, TorchFunctionMode):
             return func(*args, **kwargs)
         soft = self._soft.at_values(operands[at])
         weights = operands[at] if soft.weights is None else soft.weights
-        layout = Layout.of(equation, operands, at, self._fold(operands[at], weights), self._batch())
+        layout = AxisOrder.of(equation, operands, at, self._fold(operands[at], weights), self._batch())
         if layout is None:
             return func(*args, **kwargs)
         if soft.axis != layout.w_axes.index("k"):

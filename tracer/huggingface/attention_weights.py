@@ -6,6 +6,7 @@
    DeepSeek's MLA makes them through narrow vectors, which are multiplied out (`_latent`).
 3. Where queries share keys and values, those are repeated, so that every head has its own.
 4. A norm is read from its module, and tried on numbers: what computes something else is refused.
+5. Rotary positions that turn neighbours are turned as halves: q and k are put in that order alike (`halved`).
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from typing import Any
 
 import torch
 from einops import rearrange
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from tracer.hooks.sites import Layer
-from tracer.huggingface.architectures import Architecture, architecture_of
+from tracer.huggingface.architectures import FUNCTIONAL, Layout
 from tracer.model.protocol import HeadWeights
 from tracer.model.residual_stream import AttentionWeights, Into, Latent, NormWeights, Unembedding
 
@@ -34,15 +36,15 @@ def refuse_offloaded(model: nn.Module) -> None:
 
 
 @torch.no_grad()
-def head_weights(model: nn.Module, attentions: list[Layer]) -> HeadWeights:
+def head_weights(model: nn.Module, known: Layout, attentions: list[Layer]) -> HeadWeights:
     """ValueError, saying what is missing, where they cannot be told apart."""
-    if architecture_of(model).latent:
+    if known.latent:
         raise ValueError(
             f"{type(model).__name__} norms a narrow vector between two weights of a head and reads positions beside "
             "it (MLA): what a head does by its weights alone depends on that norm, token by token"
         )
-    layers = [attention_weights(model, layer) for layer in attentions]
-    W_E, W_U = embedding(model), unembedding(model).W_U
+    layers = [attention_weights(model, known, layer) for layer in attentions]
+    W_E, W_U = embedding(model, known), unembedding(model, known).W_U
     shapes = {tuple(weight.shape for weight in (one.W_Q, one.W_K, one.W_V, one.W_O)) for one in layers}
     if len(shapes) > 1 or W_E.shape[1] != layers[0].W_Q.shape[1]:
         raise ValueError(f"layers and embeddings of {type(model).__name__} differ in width")
@@ -50,37 +52,39 @@ def head_weights(model: nn.Module, attentions: list[Layer]) -> HeadWeights:
     return HeadWeights(W_Q, W_K, W_V, W_O, W_E, W_U)
 
 
-def embedding(model: Any, tokens: Tensor | None = None) -> Tensor:
+def embedding(model: Any, known: Layout, tokens: Tensor | None = None) -> Tensor:
     """[d_vocab d_model], or that of tokens: as it enters the stream, multiplied and normed as the model does."""
-    known, config = architecture_of(model), getattr(model, "config", None)
+    config = getattr(model, "config", None)
     module = model.get_submodule(known.embed)
     rows = _precise(module.weight.detach() if tokens is None else module.weight.detach()[tokens])
     times = getattr(config, "embedding_multiplier", None) or 1.0
     if hasattr(module, "embed_scale"):  # as it was rounded
         times = float(module.embed_scale.to(module.weight.dtype))
     rows = rows if times == 1 else rows * times
-    return rows if known.embed_norm is None else norm_of(model.get_submodule(known.embed_norm), known.embed_norm)(rows)
+    norm = norm_at(model, known.embed_norm, str(known.embed_norm))
+    return rows if norm is None else norm(rows)
 
 
-def unembedding(model: Any) -> Unembedding:
-    known, config = architecture_of(model), getattr(model, "config", None)
-    parent, _, last = known.final.rpartition(".")
-    final = getattr(model.get_submodule(parent), last, None)
-    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else model.lm_head
+def unembedding(model: Any, known: Layout) -> Unembedding:
+    config = getattr(model, "config", None)
+    if known.unembed is not None:
+        head = model.get_submodule(known.unembed)
+    else:
+        head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else model.lm_head
+    if not isinstance(getattr(head, "weight", None), Tensor):
+        raise ValueError(f"layout: unembed={known.unembed!r} is a {type(head).__name__}, which has no weight")
     bias = getattr(head, "bias", None)
     return Unembedding(
-        None if final is None else norm_of(final, known.final), _precise(head.weight.detach()).T,
+        norm_at(model, known.final, str(known.final)), _precise(head.weight.detach()).T,
         None if bias is None else _precise(bias.detach()), 1 / (getattr(config, "logits_scaling", None) or 1),
         getattr(config, "final_logit_softcapping", None),
     )  # fmt: skip
 
 
 @torch.no_grad()
-def attention_weights(model: nn.Module, layer: Layer) -> AttentionWeights:
+def attention_weights(model: nn.Module, known: Layout, layer: Layer) -> AttentionWeights:
     """Of one layer, by query head."""
-    known = architecture_of(model)
-    block = model.get_submodule(layer.name.removesuffix(f".{known.attention}"))
-    attention = model.get_submodule(layer.name)
+    block, attention = map(model.get_submodule, known.block_of(layer.name))
     out = _linear(attention, known.out, layer.name)
     if out[0].shape[0] % layer.n_heads:
         raise ValueError(f"{layer.name} has {layer.n_heads} heads, which do not divide the {out[0].shape[0]} it writes")
@@ -90,15 +94,17 @@ def attention_weights(model: nn.Module, layer: Layer) -> AttentionWeights:
         ((W_Q, b_Q), (W_K, b_K), (W_V, b_V)), latents = _latent(attention, layer)
     else:
         (W_Q, b_Q), (W_K, b_K), (W_V, b_V) = _into(attention, known, layer, d_head)
-    norm, out_norm = (
-        None if name is None else norm_of(block.get_submodule(name), f"{layer.name}, {name}")
-        for name in (known.norm, known.out_norm)
-    )
-    q_norm, k_norm = (_own_norm(getattr(attention, name, None), layer, d_head) for name in known.own_norms)
-    scale = next(
-        (float(x) for name in ("scaling", "inv_norm_factor") if (x := getattr(attention, name, None))),
-        d_head**-0.5 if known.divides else 1.0,
-    )
+    norm, out_norm = (norm_at(block, name, f"{layer.name}, {name}") for name in (known.norm, known.out_norm))
+    q_norm, k_norm = (_own_norm(attention, name, layer, d_head) for name in known.own_norms or ("", ""))
+    named = [
+        float(x) for name in ("scaling", "inv_norm_factor") if isinstance(x := getattr(attention, name, None), float)
+    ]
+    scale = known.scale if known.scale is not None else next(iter(named), d_head**-0.5)
+    if known.rotary == "pairs":
+        (W_Q, b_Q, q_norm), (W_K, b_K, k_norm) = (
+            (halved(W), None if b is None else halved(b), None if norm is None else _halved_norm(norm))
+            for W, b, norm in ((W_Q, b_Q, q_norm), (W_K, b_K, k_norm))
+        )
     return AttentionWeights(
         W_Q, W_K, W_V, rearrange(out[0], "(head d) d_model -> head d d_model", head=layer.n_heads), scale,
         b_Q, b_K, b_V, out[1], norm, q_norm, k_norm, out_norm, residual_times(model),
@@ -117,8 +123,9 @@ EPS = (1e-5, 1e-6, 1e-8, 1e-12, 0.0)
 
 def norm_of(module: nn.Module, name: str) -> NormWeights:
     """A norm of d_model, or ValueError where it computes something else."""
-    weight, bias = (None if (x := getattr(module, kind, None)) is None else _precise(x.detach())
-                    for kind in ("weight", "bias"))  # fmt: skip
+    named = [name for name, _ in module.named_parameters(recurse=False)]
+    names = ("weight", "bias") if hasattr(module, "weight") or not named else (*named, "bias")[:2]  # gain, g, scale
+    weight, bias = (None if (x := getattr(module, kind, None)) is None else _precise(x.detach()) for kind in names)
     eps = [float(x) for kind in ("eps", "variance_epsilon") if (x := getattr(module, kind, None)) is not None][:1]
     gains = [weight] if weight is None else [weight, 1 + weight]  # Gemma keeps what is added to 1
     width = len(weight) if weight is not None else getattr(module, "normalized_shape", (8,))[-1]
@@ -134,8 +141,33 @@ def norm_of(module: nn.Module, name: str) -> NormWeights:
     raise ValueError(f"{name} is a {type(module).__name__}, which computes neither LayerNorm nor RMSNorm")
 
 
-def _own_norm(module: nn.Module | None, layer: Layer, d_head: int) -> NormWeights | None:
+def norm_at(parent: nn.Module, path: str | None, name: str) -> NormWeights | None:
+    """A norm of d_model by its path, or that of a function; None where there is none."""
+    if path in FUNCTIONAL:
+        dtype = next(parent.parameters()).dtype
+        return NormWeights(1e-5 if FUNCTIONAL[path] else torch.finfo(dtype).eps, FUNCTIONAL[path])
+    where, _, last = (path or "").rpartition(".")
+    module = getattr(parent.get_submodule(where), last, None) if last else None
+    return None if module is None else norm_of(module, name)
+
+
+def halved(x: Float[Tensor, "*any d_head"]) -> Float[Tensor, "*any d_head"]:
+    """Numbers 0, 2, 4, ..., then 1, 3, 5, ...: pairs of neighbours become (i, i + d_head / 2)."""
+    return torch.cat([x[..., 0::2], x[..., 1::2]], -1)
+
+
+def _halved_norm(norm: NormWeights) -> NormWeights:
+    gain, bias = (None if x is None else halved(x) for x in (norm.gain, norm.bias))
+    return replace(norm, gain=gain, bias=bias)
+
+
+def _own_norm(attention: nn.Module, name: str, layer: Layer, d_head: int) -> NormWeights | None:
     """Of q or k: of each head by itself with one gain or one each, or of all together."""
+    if name in FUNCTIONAL:
+        return norm_at(attention, name, name)
+    module: Any = attention
+    for part in name.split("."):
+        module = getattr(module, part, None)
     if module is None:
         return None
     norms = getattr(module, "norms", None)
@@ -147,14 +179,13 @@ def _own_norm(module: nn.Module | None, layer: Layer, d_head: int) -> NormWeight
                       for kind in ("gain", "bias"))  # fmt: skip
         return NormWeights(each[0].eps, each[0].centre, gain, bias)
     found = norm_of(module, f"{layer.name}, of q or k")
-    assert found.gain is not None
-    if len(found.gain) == d_head:
+    if found.gain is None or len(found.gain) == d_head:
         return found
     gain = rearrange(found.gain, "(head d) -> head d", d=d_head)  # OLMo 2: over all heads
     return NormWeights(found.eps, found.centre, gain.repeat_interleave(layer.n_heads // len(gain), 0), None, (-2, -1))
 
 
-def _into(attention: nn.Module, known: Architecture, layer: Layer, d_head: int) -> list[tuple[Tensor, Tensor | None]]:
+def _into(attention: nn.Module, known: Layout, layer: Layer, d_head: int) -> list[tuple[Tensor, Tensor | None]]:
     """W and b of q, k and v, [head d_model d_head] and [head d_head]."""
     if len(known.into) == 3:
         found = [_linear(attention, name, layer.name) for name in known.into]
@@ -202,7 +233,7 @@ def _latent(attention: Any, layer: Layer) -> tuple[list[tuple[Tensor, Tensor | N
     return [(W_Q[..., order], b_Q), (W_K, b_K), (kv.W @ values, b_V)], latents
 
 
-def _apart(x: Tensor | None, known: Architecture, layer: Layer, d_head: int) -> list[Any]:
+def _apart(x: Tensor | None, known: Layout, layer: Layer, d_head: int) -> list[Any]:
     """q, k and v of one layer for all three, [... head d_head]."""
     if x is None:
         return [None] * 3
@@ -221,7 +252,7 @@ def _heads(x: Any, layer: Layer) -> Tensor:
 
 def _linear(attention: nn.Module, name: str, where: str) -> tuple[Tensor, Tensor | None]:
     """[in out] and [out] of a linear layer, whichever way round it keeps them."""
-    module = dict(attention.named_children()).get(name)
+    module = next((one for path, one in attention.named_modules() if path == name), None)
     weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
     plain = isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
     if not plain or not isinstance(weight, Tensor) or weight.ndim != 2 or not weight.is_floating_point():

@@ -2,16 +2,20 @@
 
 A run directory names the function that built its model, `build` in run.json, and is never a reason to run it. It runs
 where a person names the same function: `--build` on the command line, MANYEYES_BUILD, or `run.model(step, build=...)`.
+What its parts are called (`--layout`, `layout=`) is text, and taken from a run as it is.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from tracer.huggingface.architectures import Layout, layout_of, plain_values
 from tracer.named_code import name_of, named
 
 if TYPE_CHECKING:
@@ -20,7 +24,7 @@ if TYPE_CHECKING:
 
 Build = str | Callable[[], "nn.Module"]
 """`module:function`, of a module that can be imported from the working directory, or such a function."""
-SETTING = "MANYEYES_BUILD"
+SETTING, LAYOUT = "MANYEYES_BUILD", "MANYEYES_LAYOUT"
 
 
 def allowed(meta: Mapping[str, Any]) -> str | None:
@@ -29,8 +33,18 @@ def allowed(meta: Mapping[str, Any]) -> str | None:
     return build if build and build in os.environ.get(SETTING, "").split(",") else None
 
 
-def allow(*builds: str) -> None:
-    """Name functions that build models, for this process and those that it starts."""
+def layout_for(meta: Mapping[str, Any]) -> Layout | None:
+    """Of a run's model: what run.json says, else what the person at this process has said."""
+    if (told := meta.get("layout")) is None and (said := os.environ.get(LAYOUT)):
+        told = json.loads(said)
+    return layout_of(told)
+
+
+def allow(*builds: str, layout: str | Path | None = None) -> None:
+    """Name functions that build models, for this process and those that it starts; and the file of a layout, for runs
+    that do not say theirs."""
+    if (told := layout_of(layout)) is not None:
+        os.environ[LAYOUT] = json.dumps(plain_values(told))
     for build in builds:
         _function(build)
     before = filter(None, os.environ.get(SETTING, "").split(","))

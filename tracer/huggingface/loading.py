@@ -19,6 +19,7 @@ from tracer.data.any_tokenizer import Words
 from tracer.files.disk import MOST_TOKENIZER, BrokenSnapshot, regular
 from tracer.files.sealed import shapes, weight_files
 from tracer.hooks.inputs import context, logits_of
+from tracer.huggingface.architectures import Layout, layout_of
 from tracer.huggingface.building import Build, built
 from tracer.huggingface.wrapped import WrappedModel, alone
 
@@ -35,6 +36,7 @@ class CannotOpen(ValueError):
 def load_hf(
     model: str | Path | nn.Module, *, tokenizer: Any = None, revision: str | None = None, bos: bool | None = None,
     device: str = "cpu", dtype: torch.dtype | Literal["auto"] | None = None,
+    layout: Layout | str | Path | None = None,
 ) -> WrappedModel:  # fmt: skip
     """A causal language model from a local directory, from the hub, or in memory, as a model whose heads can be seen.
 
@@ -45,6 +47,9 @@ def load_hf(
     `dtype`: of the weights, "auto" for the one that the checkpoint has. Default: float32 whatever that is, because sums
     are proved to 1e-4 there and only to a few percent in bfloat16, which a CPU without AVX-512 emulates, at half the
     speed; it takes twice the memory of a bfloat16 checkpoint. A model in memory keeps its own.
+    `layout`: where a model of no known family keeps what writes to its stream (`tracer.Layout`, or a YAML or JSON file
+    of its fields): Circuits, logit attribution, logit lens and `tracer.why` then work. Refused where the model lacks a
+    module that it names, or its parts do not add up to the stream.
     Errors: CannotOpen when there is no such model, no network, no safetensors, or code of its own would have to run.
     """
     if isinstance(model, nn.Module):
@@ -56,15 +61,24 @@ def load_hf(
     else:
         made = from_pretrained(str(model), revision, torch.float32 if dtype is None else dtype).to(device).eval()
         tokenizer = tokenizer if tokenizer is not None else _tokenizer(str(model), revision)
-    return _foreign(made, tokenizer, bos)
+    seen = _foreign(made, tokenizer, bos, layout=layout_of(layout))
+    if layout is not None:
+        try:
+            seen.check_layout()
+        except BaseException:
+            seen.release()
+            raise
+    return seen
 
 
 def rebuild(
-    meta: dict[str, Any], source: dict[str, Any] | None, weights: dict[str, Tensor] | None, build: Build | None = None
-) -> WrappedModel:
+    meta: dict[str, Any], source: dict[str, Any] | None, weights: dict[str, Tensor] | None, build: Build | None = None,
+    layout: Layout | None = None,
+) -> WrappedModel:  # fmt: skip
     """The model of a run, from where its weights are (`source`) or from those kept in the run.
 
-    `build`: what makes a model of others, around which the weights are put.
+    `build`: what makes a model of others, around which the weights are put. `layout`: of its residual stream; where it
+    is wrong, `why_no_stream` says so.
     """
     if source is not None:
         path = here(source["path"], source["revision"])
@@ -92,7 +106,7 @@ def rebuild(
                 f"the weights of this step do not fit the model: {len(missing)} missing "
                 f"({', '.join(missing[:3])}), {len(unexpected)} unknown ({', '.join(unexpected[:3])})"
             )
-    foreign = _foreign(made.eval().requires_grad_(False), tokenizer, None, meta.get("n_ctx"))
+    foreign = _foreign(made.eval().requires_grad_(False), tokenizer, None, meta.get("n_ctx"), layout)
     foreign.bos = meta.get("bos")
     return foreign
 
@@ -129,7 +143,9 @@ def here(name: str, revision: str | None) -> str:
     return str(Path(config).parent)
 
 
-def _foreign(model: nn.Module, tokenizer: Any, bos: bool | None, n_ctx: int | None = None) -> WrappedModel:
+def _foreign(
+    model: nn.Module, tokenizer: Any, bos: bool | None, n_ctx: int | None = None, layout: Layout | None = None
+) -> WrappedModel:
     """`n_ctx`: taken where the model doesn't say its own."""
     config: Any = getattr(model, "config", None)
     embedding = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None  # type: ignore[operator]
@@ -147,6 +163,7 @@ def _foreign(model: nn.Module, tokenizer: Any, bos: bool | None, n_ctx: int | No
         raise CannotOpen("bos=True, but this tokenizer has no start token and no end-of-text token to begin with")
     return WrappedModel(
         model, n_ctx=context(model) or n_ctx or FAR, d_vocab=d_vocab, tokenizer=tokenizer, bos=start, run=run,
+        layout=layout,
     )  # fmt: skip
 
 

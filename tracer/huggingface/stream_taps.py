@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from tracer.hooks.sites import Layer
-from tracer.huggingface.architectures import Architecture
+from tracer.huggingface.architectures import Layout
 from tracer.huggingface.attention_weights import residual_times
 from tracer.interventions.edits import Active, active
 
@@ -27,27 +27,33 @@ TAPS = ("hook_resid_pre", "hook_attn_out", "hook_mlp_out", "hook_resid_post")
 GIVEN = {"attn.hook_rot_cos": ("position_embeddings", 0), "attn.hook_rot_sin": ("position_embeddings", 1),
          "attn.hook_alibi": ("alibi", None)}  # fmt: skip
 """What an attention is told of positions: to be recorded only."""
+OUT_IN = "attn.hook_out_in"
+"""What enters the layer that writes, heads side by side, behind any gate: to be recorded only."""
 
 
 class StreamTaps:
     """Hooks that last until `remove`."""
 
-    def __init__(self, model: nn.Module, known: Architecture, layers: list[Layer]) -> None:
+    def __init__(self, model: nn.Module, known: Layout, layers: list[Layer]) -> None:
         self._handles = ExitStack()
         self._pass = threading.local()
         times, parts = residual_times(model), []
         for layer in layers:  # all are found before any is hooked: one may not be where its family has it
-            block = model.get_submodule(layer.name.removesuffix(f".{known.attention}"))
-            attention = model.get_submodule(layer.name)
-            writes = block.get_submodule(known.out_norm) if known.out_norm else attention.get_submodule(known.out)
-            parts.append((block, attention, writes, block.get_submodule(known.mlp_norm or known.mlp)))
+            block, attention = map(model.get_submodule, known.block_of(layer.name))
+            out = attention.get_submodule(known.out)
+            writes = block.get_submodule(known.out_norm) if known.out_norm else out
+            mlp = known.mlp_norm or known.mlp
+            parts.append((block, attention, out, writes, None if mlp is None else block.get_submodule(mlp)))
         keep = self._handles.enter_context  # a handle is removed where its context ends
-        for i, (block, attention, writes, mlp_writes) in enumerate(parts):
+        for i, (block, attention, out, writes, mlp_writes) in enumerate(parts):
             pre = f"blocks.{i}."
             keep(block.register_forward_pre_hook(_first(i, self._pass), with_kwargs=True))
             keep(block.register_forward_hook(_output(pre + "hook_resid_post", 1.0, self._pass)))
             keep(attention.register_forward_pre_hook(_given(pre, self._pass), with_kwargs=True))
+            keep(out.register_forward_pre_hook(_enters(pre + OUT_IN, self._pass)))
             keep(writes.register_forward_hook(_output(pre + "hook_attn_out", times, self._pass)))
+            if mlp_writes is None:
+                continue
             keep(mlp_writes.register_forward_hook(_output(pre + "hook_mlp_out", times, self._pass)))
         self._blocks = [_Skippable(block, i, self._pass) for i, (block, *_) in enumerate(parts)]
         self.names = [f"blocks.{i}.{tap}" for i in range(len(layers)) for tap in TAPS]
@@ -90,7 +96,7 @@ class _Skippable:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         begin = getattr(self._pass, "begin", None) if _here(self._pass) is not None else None
         if begin is not None and self._layer < begin[0]:
-            x = args[0] if args else kwargs["hidden_states"]
+            x = args[0] if args else kwargs[_stream_in(kwargs)]
             return (x, *[None] * (self._n - 1)) if self._n else x
         output = self._forward(*args, **kwargs)
         self._n = len(output) if isinstance(output, tuple) else 0
@@ -112,6 +118,12 @@ class _Skippable:
             self._block.forward = below
 
 
+def _stream_in(kwargs: dict[str, Any]) -> str:
+    """Of a block that is called with names alone: that of the stream."""
+    floats = [name for name, x in kwargs.items() if isinstance(x, Tensor) and x.is_floating_point()]
+    return "hidden_states" if "hidden_states" in kwargs else floats[0]
+
+
 def _here(of_pass: threading.local) -> Active | None:
     return active() if getattr(of_pass, "on", False) else None
 
@@ -120,9 +132,11 @@ def _first(layer: int, of_pass: threading.local) -> Callable[..., Any]:
     tap = f"blocks.{layer}.hook_resid_pre"
 
     def hook(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        here, x = _here(of_pass), args[0] if args else kwargs["hidden_states"]
+        here = _here(of_pass)
         if here is None:
             return None
+        named = "" if args else _stream_in(kwargs)
+        x = args[0] if args else kwargs[named]
         of_pass.shape = x.shape
         begin = getattr(of_pass, "begin", None)
         if begin is not None and begin[0] == layer:
@@ -130,7 +144,7 @@ def _first(layer: int, of_pass: threading.local) -> Callable[..., Any]:
         elif not here.wants(tap):
             return None
         x = here.at(tap, x)
-        return ((x, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": x})
+        return ((x, *args[1:]), kwargs) if args else (args, kwargs | {named: x})
 
     return hook
 
@@ -145,6 +159,15 @@ def _output(tap: str, times: float, of_pass: threading.local) -> Callable[..., A
         after = here.at(tap, whole * times if times != 1 else whole)
         after = (after / times if times != 1 else after).view(x.shape)
         return (after, *output[1:]) if isinstance(output, tuple) else after
+
+    return hook
+
+
+def _enters(tap: str, of_pass: threading.local) -> Callable[..., None]:
+    def hook(_module: nn.Module, args: tuple[Any, ...]) -> None:
+        here = _here(of_pass)
+        if here is not None and here.wants(tap):
+            here.at(tap, args[0])
 
     return hook
 

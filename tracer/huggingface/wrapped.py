@@ -15,7 +15,7 @@ from tracer.hooks.inputs import logits_of
 from tracer.hooks.interceptor import AttentionInterceptor
 from tracer.hooks.refusals import UNSEEN, CannotWatch, NoHeads, nothing_seen, refuse
 from tracer.hooks.sites import Layer, Sites, bare
-from tracer.huggingface.architectures import architecture_of
+from tracer.huggingface.architectures import Layout, architecture_of
 from tracer.huggingface.attention_weights import head_weights, refuse_offloaded, unembedding
 from tracer.huggingface.stream_taps import StreamTaps
 from tracer.huggingface.streams import check_scores, residual_stream
@@ -35,12 +35,12 @@ class WrappedModel(nn.Module):
 
     def __init__(
         self, model: nn.Module, *, n_ctx: int, d_vocab: int, tokenizer: Any = None, bos: int | None = None,
-        run: Callable[[nn.Module, Tensor], Any] | None = None,
+        run: Callable[[nn.Module, Tensor], Any] | None = None, layout: Layout | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self.model = bare(model)
         self.n_ctx, self.d_vocab, self.tokenizer, self.bos = n_ctx, d_vocab, tokenizer, bos
-        self._run = run or alone
+        self._run, self.own_layout = run or alone, layout
         self._map, self._sites = DiscoveredAttention(), Sites(self.model)
         self._stream: StreamTaps | None = None
         self._sites.attach()
@@ -70,7 +70,9 @@ class WrappedModel(nn.Module):
         self.why_no_stream = ""
         """Why its residual stream is not seen; empty where it is."""
         try:
-            self._stream = StreamTaps(self.model, architecture_of(self.model), self.layers)
+            if self.own_layout is not None:
+                self.own_layout.check(self.model, [layer.name for layer in self.layers])
+            self._stream = StreamTaps(self.model, self.layout, self.layers)
             self._taps += self._stream.names
         except (ValueError, AttributeError) as error:  # AttributeError: a module is not where its family has it
             self.why_no_stream = str(error)
@@ -80,6 +82,17 @@ class WrappedModel(nn.Module):
         self._sites.detach()
         if self._stream is not None:
             self._stream.remove()
+
+    @property
+    def layout(self) -> Layout:
+        """What its parts are called; ValueError where nobody has said it and its family is not known."""
+        return self.own_layout or architecture_of(self.model)
+
+    def check_layout(self) -> None:
+        """ValueError, with what is missing, where its own layout is not that of the model."""
+        if self.why_no_stream:
+            raise ValueError(self.why_no_stream)
+        self.residual_stream(torch.arange(min(7, self.n_ctx, self.d_vocab))[None].to(device_of(self.model)))
 
     @property
     def layers(self) -> list[Layer]:
@@ -101,7 +114,7 @@ class WrappedModel(nn.Module):
     def head_weights(self) -> HeadWeights:
         """ValueError, saying what is missing, where they cannot be told apart."""
         refuse_offloaded(self.model)
-        return head_weights(self.model, self.layers)
+        return head_weights(self.model, self.layout, self.layers)
 
     def residual_stream(self, tokens: Int[Tensor, "batch pos"]) -> ResidualStream:
         """A forward pass under the edits in force, as sums; ValueError, with the reason, where it cannot be said."""
@@ -140,7 +153,7 @@ class WrappedModel(nn.Module):
     def logits(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_vocab"]:
         """From what leaves the last block to the next token's logits: the final norm, the unembedding, the cap."""
         refuse_offloaded(self.model)
-        return unembedding(self.model)(x)
+        return unembedding(self.model, self.layout)(x)
 
     @property
     def taps(self) -> list[str]:

@@ -104,6 +104,8 @@ class AttentionPass:
     """What q and k read on top of the normed stream (shortformer's positions)."""
     score_bias: Float[Tensor, "#batch head #query_pos key_pos"] | None = None
     """Added to scaled scores (ALiBi)."""
+    gate: Float[Tensor, "batch pos head d_value"] | None = None
+    """What z is multiplied by before W_O."""
 
     @cached_property
     def norm_scale(self) -> Float[Tensor, "batch pos 1"] | None:
@@ -132,7 +134,9 @@ class AttentionPass:
                 W_O = norm.linear(W_O, held)
                 scales.append(scale[:, at])
         through = W_O @ self._W(into)[head]
-        found = einsum(sender.z[:, at], through, "batch pos head d, head d d_head -> head batch pos d_head")
+        found = einsum(
+            sender.gated(sender.z)[:, at], through, "batch pos head d, head d d_head -> head batch pos d_head"
+        )
         for scale in scales:
             found = found / scale
         return self._finish(into, head, found, at)
@@ -162,10 +166,14 @@ class AttentionPass:
 
     # What it writes.
 
+    def gated(self, z: Float[Tensor, "batch pos head d_value"]) -> Float[Tensor, "batch pos head d_value"]:
+        """As it meets W_O."""
+        return z if self.gate is None else z * self.gate
+
     @cached_property
     def _sum(self) -> Float[Tensor, "batch pos d_model"]:
         """z W_O + b_O, before the norm behind it."""
-        out = einsum(self.z, self.weights.W_O, "batch pos head d, head d d_model -> batch pos d_model")
+        out = einsum(self.gated(self.z), self.weights.W_O, "batch pos head d, head d d_model -> batch pos d_model")
         return out if self.weights.b_O is None else out + self.weights.b_O
 
     @cached_property
@@ -180,7 +188,9 @@ class AttentionPass:
 
     def heads_out(self, at: At = slice(None)) -> Float[Tensor, "head batch pos d_model"]:
         """What each head adds to the stream."""
-        out = einsum(self.z[:, at], self.weights.W_O, "batch pos head d, head d d_model -> head batch pos d_model")
+        out = einsum(
+            self.gated(self.z)[:, at], self.weights.W_O, "batch pos head d, head d d_model -> head batch pos d_model"
+        )
         return self.written(out, at)
 
     @cached_property

@@ -97,10 +97,14 @@ def of_meta(meta: dict[str, Any]) -> About:
     layers, ours = meta["layers"], transformer(meta)
     rebuilds = bool(ours or meta.get("huggingface") or building.allowed(meta))
     family = str((meta.get("huggingface") or {}).get("model_type") or meta.get("family") or meta.get("class"))
-    known, no_code = ARCHITECTURES.get(family), "" if rebuilds else "The code of this model is not in the run"
+    known = building.layout_for(meta) or ARCHITECTURES.get(family)
+    no_code = "" if rebuilds else "The code of this model is not in the run"
     if no_code and meta.get("build"):
         no_code += f" (where you trust it: `manyeyes --build {meta['build']}`)"
-    unknown = "" if known or ours else f"What the parts of a {family} write to the residual stream is not known."
+    unknown = (
+        f"What the parts of a {family} write to the residual stream is not known: a tracer.Layout (layout=) says it."
+    )
+    unknown = "" if known or ours else unknown
     no_stream = no_code or unknown
     turned = f"Positions of a {family} are in the scores of queries and keys; no position is a vector of its own."
     return About(

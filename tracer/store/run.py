@@ -15,6 +15,7 @@ from tracer.config.fields import from_dict
 from tracer.files.disk import MOST_SAMPLES, MOST_TOKENIZER, BrokenSnapshot, checksum, read_bytes, read_lines
 from tracer.files.sealed import shapes
 from tracer.huggingface import building
+from tracer.huggingface.architectures import layout_of
 from tracer.measures.abilities import Asked
 from tracer.store import about, remote
 from tracer.store.effects_file import others, read_effects
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     import xarray as xr
     from tokenizers import Tokenizer
 
+    from tracer.huggingface.architectures import Layout
     from tracer.huggingface.building import Build
     from tracer.model.protocol import HeadModel
 
@@ -240,13 +242,21 @@ class Run:
         except (OSError, ValueError) as error:
             raise NotARun(f"{path} cannot be read ({error}): it is cut off, damaged or refused") from error
 
-    def model(self, step: int | None = None, *, clamps: bool = True, build: Build | None = None) -> HeadModel:
+    def model(
+        self,
+        step: int | None = None,
+        *,
+        clamps: bool = True,
+        build: Build | None = None,
+        layout: Layout | str | Path | None = None,
+    ) -> HeadModel:
         """The model after `step` updates (None: the last snapshot), in eval mode on the CPU; a new object each time.
 
         Of a run of ours, and of a `tracer.Transformer` in a watched loop, it is a `tracer.Transformer`, of every other
         model a `WrappedModel`. It is the model as it was trained, with the clamps of that step; `clamps=False` lets
         them go. `build`: the function, or its name as `module:function`, that builds a model whose code is in no
-        library; the run's weights are put into it.
+        library; the run's weights are put into it. `layout`: where that model keeps what writes to its residual stream
+        (`tracer.Layout`, or a file of one); the run's own is taken where it has one.
         """
         steps = self.steps
         if not steps:
@@ -273,9 +283,10 @@ class Run:
             )
         from tracer.huggingface.loading import rebuild
 
+        told = building.layout_for(meta) if layout is None else layout_of(layout)
         source = meta.get("sources", {}).get(str(step))
         weights = None if source else load_tensors(snapshot_path(self.dir, step))
-        return rebuild(meta, source, weights, None if meta.get("huggingface") else build)
+        return rebuild(meta, source, weights, None if meta.get("huggingface") else build, told)
 
     def _own_model(self, step: int, config: ModelConfig, clamped: bool) -> HeadModel:
         from tracer.interventions import clamps

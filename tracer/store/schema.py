@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from tracer.huggingface.architectures import layout_of
 from tracer.store.layout import FOREIGN_FORMAT, FORMAT
 
 MOST_STEPS, MOST_LAYERS, MOST_HEADS, MOST_VOCABULARY = 10**12, 4096, 4096, 1 << 24
@@ -43,6 +44,38 @@ class RecordedLayer(StrictModel):
     kind: Word
     causal: bool
     n_heads: Annotated[int, Field(ge=1, le=MOST_HEADS)]
+
+
+ModulePath = Annotated[str, Field(max_length=200, pattern=r"^[\w.]*$")]
+
+
+class RecordedPaths(StrictModel):
+    """A `tracer.Layout`, which is text."""
+
+    blocks: ModulePath
+    final: ModulePath | None
+    embed: ModulePath
+    attention: ModulePath
+    norm: ModulePath | None
+    out: ModulePath = "o_proj"
+    into: Annotated[list[ModulePath], Field(max_length=3)] = ["q_proj", "k_proj", "v_proj"]
+    woven: bool = False
+    own_norms: Annotated[list[ModulePath], Field(max_length=2)] = ["q_norm", "k_norm"]
+    mlp: ModulePath | None = "mlp"
+    out_norm: ModulePath | None = None
+    mlp_norm: ModulePath | None = None
+    embed_norm: ModulePath | None = None
+    has_positions: bool = False
+    scale: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    latent: bool = False
+    unembed: ModulePath | None = None
+    gated: bool = False
+    rotary: Literal["given", "halves", "pairs"] = "given"
+
+    @model_validator(mode="after")
+    def whole(self) -> RecordedPaths:
+        layout_of(self.model_dump())
+        return self
 
 
 class CheckpointSource(StrictModel):
@@ -136,6 +169,7 @@ class Foreign(Meta):
     """The configuration of a `tracer.Transformer` in somebody's loop, checked by `ModelConfig` itself."""
     build: Annotated[str, Field(max_length=200, pattern=r"^[\w.]+:[\w.]+$")] | None = None
     family: Word | None = None
+    layout: RecordedPaths | None = None
     sources: dict[Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,11})$")], CheckpointSource] = {}
     source: str | None = None
     keep_weights: bool = True

@@ -14,13 +14,13 @@ from tracer.store.trace import Variable
 
 NOWHERE = Setting(0, 0, 0)
 """For values at chance that a user gave, which depend on nothing."""
-Layout = tuple[dict[str, Variable], dict[str, Any]]
+TraceLayout = tuple[dict[str, Variable], dict[str, Any]]
 """The variables, and the coordinates as (dims, values, attributes)."""
 
 
 def without_heads(
     params: Iterable[str], *, scalars: Iterable[str], depths: int, attrs: Callable[[str], dict[str, str | float]]
-) -> Layout:
+) -> TraceLayout:
     """What is measured of any model. `depths`: of its residual stream, at which its size is measured; 0: at none."""
     names = list(params)
     variables = {name: Variable(("param",), (len(names),), attrs=attrs(name)) for name in PARAM_MEASURES}
@@ -60,7 +60,7 @@ def layout(
     unsure: Mapping[str, int],
     attrs: Callable[[str], dict[str, str | float]],
     tokens_are: str,
-) -> Layout:
+) -> TraceLayout:
     """`heads`: layers, and heads in each; `unsure`: measures whose standard errors are recorded too, and of how many
     sequences they are means."""
     width = tokens.shape[1]

@@ -23,7 +23,7 @@ from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, Settin
 from tracer.model import QK_TAPS, Transformer
 from tracer.store import Variable
 from tracer.store.chunks import MOST_CHUNK
-from tracer.store.trace_layout import Layout, layout, own_variables
+from tracer.store.trace_layout import TraceLayout, layout, own_variables
 from tracer.training.clock import Clock
 
 SCALARS = (
@@ -109,7 +109,7 @@ class ProbeRecorder:
         self.params = dict(model.named_parameters())
         self.clock = Clock(self.device)
 
-    def layout(self) -> Layout:
+    def layout(self) -> TraceLayout:
         """The variables and coordinates of this run's trace."""
         c = self.config
         names = [f"text {i}" for i in range(self.n_text)] + [f"repeat {i}" for i in range(self.n_repeat)]

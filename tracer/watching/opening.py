@@ -16,6 +16,7 @@ from tracer.data import python_passages
 from tracer.data.any_tokenizer import Words
 from tracer.data.tokenizer import ids_of
 from tracer.hooks.inputs import Inputs
+from tracer.huggingface.architectures import Layout, layout_of, plain_values
 from tracer.huggingface.loading import CannotOpen, first_line, from_pretrained, load_hf
 from tracer.huggingface.wrapped import WrappedModel
 from tracer.measures import gradients
@@ -34,6 +35,7 @@ UNLISTED = re.compile(r"[0-9a-f]{40}|refs/.*")
 def open_hf(
     model: str | Path, run: str | None = None, *, revisions: Sequence[str] | None = None, bos: bool | None = None,
     rows: int = 8, keep_weights: bool = True, progress: Any = None,
+    layout: Layout | str | Path | None = None,
 ) -> Run:  # fmt: skip
     """Measure a model, or each checkpoint of it, and write that as a run that every page of the dashboard opens.
 
@@ -43,15 +45,17 @@ def open_hf(
     the run remembers the place and reads them again. They are fetched one revision at a time; with `keep_weights=False`
     those that this call downloaded are removed from the cache once they are in memory, so it never holds more than one
     revision of them, and no page that needs weights works.
+    `layout`: where a model of no known architecture keeps what writes to its residual stream (`tracer.Layout`, or a
+    file of one).
     Text measures are over `rows` passages of Python source, the same ones for every model.
     Errors: CannotOpen for a model or a revision that is not there, or cannot be opened as it is.
     """
     if not keep_weights and Path(model).is_dir():
         raise CannotOpen(f"{model} is a local directory: its weights stay there, so keep_weights=False has no meaning")
-    sources = _sources(model, revisions)
+    sources, told = _sources(model, revisions), layout_of(layout)
     facts = {
         "kind": "opened", "sources": {str(step): source for step, source in sources.items()}, "source": str(model),
-        "keep_weights": keep_weights,
+        "keep_weights": keep_weights, **({} if told is None else {"layout": plain_values(told)}),
     }  # fmt: skip
     directory = resolve(run) if run else ROOT / _name(str(model))
     begun = _begun(directory, facts)
@@ -68,7 +72,7 @@ def open_hf(
     fetch = contextlib.nullcontext if keep_weights else passing
     first = sources[left[0]]
     with fetch(first):
-        foreign = load_hf(first["path"], revision=first["revision"], bos=bos)
+        foreign = load_hf(first["path"], revision=first["revision"], bos=bos, layout=told)
     words = Words(foreign.tokenizer)
     words.bos = foreign.bos
     inner, tokens = foreign.model, _text(foreign, rows)

@@ -44,6 +44,7 @@ from tracer.heads.own_measures import Measures
 from tracer.hooks.inputs import Inputs, has_values, is_blind
 from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import bare
+from tracer.huggingface.architectures import Layout
 from tracer.store import ROOT, is_address, newest, unused
 from tracer.store.labels import Labels
 from tracer.tracking import scalars
@@ -84,7 +85,7 @@ class LoopRecorder:
         track: str | Sequence[str] | None = None, on_record: OnRecord | None = None,
         on_finding: OnFinding | None = None, measures: Measures = (), probes: Probes = None,
         scalars: Scalars | Sequence[Scalars] = (), settings: Any = None, note: str = "",
-        tags: str | Sequence[str] = (),
+        tags: str | Sequence[str] = (), layout: Layout | str | Path | None = None,
     ) -> None:  # fmt: skip
         if not 0 < share <= 1:
             raise ValueError(f"share={share} must be over 0 and at most 1: the part of training time for measuring")
@@ -101,7 +102,7 @@ class LoopRecorder:
             raise ValueError(f"start_step={start_step} must be at least 0: updates that were made before this job")
         self._added = Own.given(measures, probes, say)
         self.model = bare(model)
-        self._facts: dict[str, Any] = {"kind": "watched"} | (rebuilding(self.model, build) if build else {})
+        self._facts: dict[str, Any] = {"kind": "watched"} | rebuilding(self.model, build, layout)
         named = ROOT / run if len(Path(run).parts) == 1 else Path(run)
         before = newest(named) if start_step else None
         self._resumes, self.dir = before is not None, before or unused(named)

@@ -23,7 +23,7 @@ from tracer.measures import HEAD, HEAD_MEASURES, MEASURES, TEXT_MEASURES, Settin
 from tracer.model import Transformer
 from tracer.store import FOREIGN_FORMAT, Run, RunWriter, Variable, open_run
 from tracer.store.provenance import process, provenance
-from tracer.store.trace_layout import Layout, layout, own_variables, without_heads
+from tracer.store.trace_layout import TraceLayout, layout, own_variables, without_heads
 from tracer.tracking.tracking import say
 from tracer.watching import causality
 from tracer.watching.every_update import UPDATES_IN_CHUNK
@@ -183,7 +183,7 @@ class RunDirectory:
     def _update_variables(self) -> dict[str, Variable]:
         return {name: Variable((), (), attrs=attrs(name, self.kind), chunk_steps=FIRST_UPDATES) for name in UPDATES}
 
-    def _layout(self, seen: FirstLook) -> Layout:
+    def _layout(self, seen: FirstLook) -> TraceLayout:
         variables, coords = self._with_heads(seen) if not seen.no_heads else without_heads(
             self.params, scalars=SCALARS, depths=seen.depths, attrs=lambda name: attrs(name, self.kind)
         )  # fmt: skip
@@ -201,7 +201,7 @@ class RunDirectory:
         sizes = {"text": self.inputs.batch or 0, "repeat": PROBE_ROWS}
         return sizes[probe] if probe in sizes else len(seen.own.probes[probe].tokens)
 
-    def _with_heads(self, seen: FirstLook) -> Layout:
+    def _with_heads(self, seen: FirstLook) -> TraceLayout:
         heads = self._heads(seen)
         tokens = np.full((len(seen.prompts), seen.width), -1, np.int64)
         strings = []

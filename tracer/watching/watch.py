@@ -21,6 +21,7 @@ from tracer.watching.not_recording import NotRecording
 if TYPE_CHECKING:
     from tracer.data.own_probe import Probes
     from tracer.heads.own_measures import Measures
+    from tracer.huggingface.architectures import Layout
     from tracer.tracking.scalar_functions import Scalars
     from tracer.tracking.telling import OnFinding, OnRecord
     from tracer.watching.recorder import LoopRecorder
@@ -39,7 +40,7 @@ def watch(
     start_step: int | None = None, max_logits: Looks = "share", track: str | Sequence[str] | None = None,
     on_record: OnRecord | None = None, on_finding: OnFinding | None = None, measures: Measures = (),
     probes: Probes = None, scalars: Scalars | Sequence[Scalars] = (), settings: Any = None, note: str = "",
-    tags: str | Sequence[str] = (),
+    tags: str | Sequence[str] = (), layout: Layout | str | Path | None = None,
 ) -> LoopRecorder: ...  # fmt: skip
 
 
@@ -58,7 +59,9 @@ def watch(
     of it, up to 8. Of a loop without gradients it is the first batch after its first step. `snapshot_mb`: for weights,
     which a resumed job may exceed by its own last ones; kept of causal Hugging Face models, of a `tracer.Transformer`,
     and of those that `build` names how to build: `module:function`, without arguments, so that pages can run them later
-    on other prompts. Only the name is written; see `tracer.huggingface.building` for who may run it.
+    on other prompts. Only the name is written; see `tracer.huggingface.building` for who may run it. `layout`
+    (`tracer.Layout`, or a file of one) says where such a model keeps what writes to its residual stream, for Circuits,
+    logit attribution and logit lens; with `build`, one that is not the model's is refused at once.
     `held_out`: a batch that is not trained on, as the model is called with it (a tensor, a tuple of arguments, a
     mapping of them), or a loader of such batches, of which the first 8 are kept: every record then has the loss on it
     (`val_loss`). A list of tensors is one batch where the model is called with such ones in training, else a loader of

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
@@ -12,6 +13,9 @@ from tracer.hooks.sites import plain
 from tracer.huggingface import building
 from tracer.store import RunWriter
 from tracer.store.layout import steps_in
+
+if TYPE_CHECKING:
+    from tracer.huggingface.architectures import Layout
 
 
 class Snapshots:
@@ -49,12 +53,16 @@ def distinct(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return kept
 
 
-def rebuilding(model: nn.Module, build: str) -> dict[str, Any]:
-    """What run.json says of it; ValueError where `build` makes another model than the one that is trained, or one that
-    gives no logits for tokens."""
-    from tracer.huggingface.architectures import family_of
+def rebuilding(model: nn.Module, build: str | None, layout: Layout | str | Path | None) -> dict[str, Any]:
+    """What run.json says of how to build the model again; ValueError where `build` makes another model than the one
+    that is trained, one that gives no logits for tokens, or one whose `layout` is another."""
+    from tracer.huggingface.architectures import family_of, layout_of, plain_values
     from tracer.huggingface.loading import load_hf
 
+    told = layout_of(layout)
+    said: dict[str, Any] = {} if told is None else {"layout": plain_values(told)}
+    if build is None:
+        return said
     made = building.built(build)
     ours, theirs = ({plain(name): tuple(x.shape) for name, x in one.state_dict().items()} for one in (model, made))
     if wrong := [name for name in (*ours, *theirs) if ours.get(name) != theirs.get(name)]:
@@ -64,5 +72,5 @@ def rebuilding(model: nn.Module, build: str) -> dict[str, Any]:
             f"first is {name}: {list(theirs.get(name, ())) or 'none'} there, {list(ours.get(name, ())) or 'none'} here"
         )
     with contextlib.suppress(NoHeads):  # nor will the recorder see any, and what it keeps is the weights
-        load_hf(made).release()
-    return {"build": build, "family": family_of(made)}
+        load_hf(made, layout=told).release()
+    return {"build": build, "family": family_of(made)} | said

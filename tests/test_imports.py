@@ -128,7 +128,7 @@ ANALYSIS = ("tracer.heads", "tracer.measures.gradients", "tracer.measures.compos
         pytest.param(
             ("tracer", "dashboard"),
             tuple(DISK_LIBRARIES),
-            ("tracer.store", "tracer.files", "tracer.data"),
+            ("tracer.store", "tracer.files", "tracer.data", "tracer.export.bridge"),
             id="only store knows files",
         ),
         pytest.param(
@@ -234,11 +234,12 @@ def test_only_store_touches_the_files_of_a_run() -> None:
     # data/ may cache a corpus; pictures read their own .js and .css; showing writes the file that is asked for; jobs
     # keeps what the trainings it started have printed; first_response reads Streamlit's own page and our styles,
     # shipped what comes with the package, cli the settings that a person wrote, hub_cache removes what it downloaded,
-    # accounts reads the kernel's table of connections
+    # accounts reads the kernel's table of connections, export writes the folder that is asked for
     pictures = ("tracer.pictures.assets", "tracer.analysis.notebook")
     exempt = (
         "tracer.store", "tracer.files", "tracer.data", "tracer.cli", *pictures, "dashboard.accounts",
         "dashboard.first_response", "dashboard.jobs", "dashboard.shipped", "tracer.watching.hub_cache",
+        "tracer.export.bridge",
     )  # fmt: skip
     assert known(*exempt)
     touching = {name: disk_calls(path.read_text()) for name, path in SOURCES.items() if not within(name, *exempt)}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests import own_gpt
 from tests.documents import SMALL, blocks, command, commands, small_demo
 from tracer.analysis.run_sweep import sweep_run
 from tracer.store import Run
@@ -30,13 +31,16 @@ OPTIONS = {
 
 @pytest.fixture
 def here(
-    made_once: Callable[[str, Callable[[Path], object]], Path], trained_toy: Path, tmp_path: Path
-) -> Iterator[Path]:
+    made_once: Callable[[str, Callable[[Path], object]], Path], trained_toy: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Path]:  # fmt: skip
     """The runs that the guides speak of: a narrow demo, the toy whose heads have formed, a training of the reader's."""
     demo, kept = small_demo(made_once) / "checkpoints/demo-0", tmp_path / "checkpoints"
     for name, source in {"demo-0": demo, "demo": demo, "my-run": demo, "toy-0": trained_toy}.items():
         shutil.copytree(source, kept / name)
     sweep_run(Run(kept / "demo"), ["zero"], [250])
+    shutil.copy(own_gpt.__file__, tmp_path / "my_gpt.py")  # the reader's own model
+    monkeypatch.syspath_prepend(str(tmp_path))
     with chdir(tmp_path):
         yield tmp_path
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dashboard.access import allow, read_only
-from tracer.config import CORPORA
+from tracer.config import CORPORA, OWN_CODE
 from tracer.files.disk import refuse_link
 from tracer.presets import PRESETS
 from tracer.store import ROOT, Run, is_trained_by, resolve, waiting
@@ -207,7 +207,7 @@ def train(preset: str, name: str, seed: int, steps: int, *changed: str) -> Start
     """
     if preset not in PRESETS:
         raise ValueError(f"there is no preset {preset!r}; there are: {', '.join(PRESETS)}")
-    if wrong := [one for one in changed if not CHANGES.fullmatch(one)]:
+    if wrong := [one for one in changed if not CHANGES.fullmatch(one) or OWN_CODE.fullmatch(one.partition("=")[2])]:
         raise ValueError(f"{wrong[0]!r} is not set from here: only sizes of the model and its text are")
     return _start(_new(name), Asked(command="train", name=name, of=preset, seed=seed, steps=steps, options=changed))
 

@@ -52,6 +52,17 @@ def name_of(thing: Any) -> str:
     return f"{module}:{told.__qualname__}"
 
 
+NAMED: dict[str, Any] = {}
+"""By module:name, what a person has named in this process: what run.json says is looked up here, and not imported."""
+
+
+def note_named(thing: Any, what: str) -> str:
+    """Notes in NAMED what a person names, `module:name` or the object itself, and returns its `module:name`."""
+    text = name_of(thing)
+    NAMED[text] = named(text, what) if isinstance(thing, str) else thing
+    return text
+
+
 def same_code(run: str, what: str, before: Sequence[str], now: Sequence[str]) -> None:
     """ValueError with the command that has it, where a run that names code is gone on with and not all is named again.
 

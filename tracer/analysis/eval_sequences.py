@@ -98,7 +98,7 @@ def batches(run: Run) -> Batches:
         repeat, wide = _repeated(about.d_vocab, n_ctx, about.bos or 0, rows)
         return Batches(repeat, _kept_text(run), why_not, "Kept text", wide)
     config = run.config
-    repeat, wide = _repeated(run.meta["d_vocab"], config.model.n_ctx, 0, config.record.repeat_rows)
+    repeat, wide = _repeated(run.meta["d_vocab"], config.model.n_ctx, about.bos or 0, config.record.repeat_rows)
     try:
         found = data.build(config.data, config.model.n_ctx, config.seed)
         if found.hash == run.corpus_hash:

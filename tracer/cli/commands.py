@@ -81,6 +81,8 @@ def _run(args: list[str]) -> None:
 
 def _commands(args: list[str]) -> tyro.extras.SubcommandApp:
     app, presets = tyro.extras.SubcommandApp(), tyro.extras.SubcommandApp()
+    if args[:1] in (["train"], ["fork"]) and (corpus := _value(args, "--data.corpus")):
+        configs.allow(corpus)
     # a file or a parent is opened before the options are read: its settings are their defaults
     if args[:1] == ["train"] and (path := _value(args, "--config")):
         theirs, preset = configs.read(path)
@@ -165,16 +167,17 @@ def _train(preset: str | None, theirs: TrainConfig, from_file: bool = False) -> 
     return train if from_file else functools.partial(train, "")
 
 
-def resume(run: str, /, steps: int | None = None) -> str:
+def resume(run: str, /, steps: int | None = None, corpus: str | None = None) -> str:
     """Go on with a run from its last resume point, to the bit.
 
     Args:
         run: A name under checkpoints/, or a directory.
         steps: Train up to this step instead of the planned one.
+        corpus: The function, as module:name, that made the data of the run, where one did; it runs.
     """
     from tracer.training import loop
 
-    return loop.resume(run, steps).status
+    return loop.resume(run, steps, corpus=corpus).status
 
 
 def _fork(named: str | None) -> Callable[..., str]:

@@ -148,7 +148,7 @@ class ContextProbe:
         return losses.view(-1, self.width)
 
 
-def in_context(rows: Int[Tensor, "batch pos"], bos: int) -> ContextProbe:
+def in_context(rows: Int[Tensor, "batch pos"], bos: int | None) -> ContextProbe:
     """The last eighth of rows of n_ctx + 1 tokens, after all that comes before it and after a tenth of the context.
 
     Source: ours, after Olsson et al. 2022: predicting the same tokens twice takes away what makes one text harder than
@@ -157,7 +157,8 @@ def in_context(rows: Int[Tensor, "batch pos"], bos: int) -> ContextProbe:
     n_ctx = rows.shape[1] - 1
     width, before = max(1, n_ctx // 8), max(1, round(0.1 * n_ctx))
     short = rows[:, -width - before :].clone()
-    short[rows[:, 0] == bos, 0] = bos
+    if bos is not None:
+        short[rows[:, 0] == bos, 0] = bos
     return ContextProbe(rows, short, width)
 
 

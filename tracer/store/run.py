@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracer.config import ModelConfig, TrainConfig
 from tracer.config.fields import from_dict
+from tracer.data import own
 from tracer.files.disk import MOST_SAMPLES, MOST_TOKENIZER, BrokenSnapshot, checksum, read_bytes, read_lines
 from tracer.files.sealed import shapes
 from tracer.huggingface import building
@@ -98,7 +99,9 @@ class Run:
         """What every run can say of its model, whoever wrote and trained it."""
         meta = self.meta
         if meta["format"] == FORMAT:
-            return about.of_config(self.config, meta["d_vocab"])
+            config = self.config
+            not_here = own.why_not(config.data.corpus) if config.data.is_own else ""
+            return about.of_config(config, meta["d_vocab"], meta.get("bos", 0), not_here)
         try:
             return about.of_meta(meta)
         except (KeyError, TypeError, AttributeError) as error:

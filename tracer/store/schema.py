@@ -100,6 +100,7 @@ class Trained(Meta):
 
     config: Facts
     d_vocab: Vocabulary
+    bos: Annotated[int, Field(ge=0, le=MOST_VOCABULARY)] | None = 0
     unigram_loss: float | None = None
 
 

@@ -24,10 +24,12 @@ from tracer import data as data_module
 from tracer.config import TrainConfig
 from tracer.config.fields import to_dict
 from tracer.data.counting import unigram_loss
+from tracer.data.own import Make
 from tracer.interventions import clamps
 from tracer.interventions.edits import recording
 from tracer.measures.gradients import gradients
 from tracer.model import Transformer
+from tracer.named_code import name_of, note_named, same_code
 from tracer.store import FORMAT, Run, RunWriter, open_run, resolve
 from tracer.store.provenance import process, provenance
 from tracer.store.remote import refuse_writing
@@ -58,6 +60,7 @@ class Job:
 def train(
     config: TrainConfig, preset: str | None = None, quiet: bool = False, track: str | Sequence[str] = (),
     overwrite: bool = False, *, on_record: OnRecord | None = None, on_finding: OnFinding | None = None,
+    corpus: str | Make | None = None,
 ) -> Run:  # fmt: skip
     """Train a new run and return it; a Ctrl-C stops it cleanly, and `resume` goes on from there.
 
@@ -65,7 +68,10 @@ def train(
     is never replaced, unless `overwrite` says so. As in `watch`, `on_record` is called with the step of each record and
     its numbers by readable names (`attn/L1H2/induction`), and `on_finding` with each kind of finding as it comes up;
     where it returns "stop", or is the word "stop" and the finding is bad, the training stops. `resume` can go on.
+    `corpus`: a function of (n_ctx, seed) that makes a source of tokens, or its `module:name` (docs/own.md); or any
+    other corpus. A `config.data.corpus` that names a function runs only where it is given here.
     """
+    config = _on(config, corpus)
     telling = Telling(track, on_record, on_finding)
     directory = resolve(config.run or f"{preset or 'run'}-{config.seed}")
     return _begin(prepare(config), directory, preset, 0, None, quiet, overwrite, telling)
@@ -74,18 +80,18 @@ def train(
 def fork(
     run: Run | str | Path, step: int, config: TrainConfig | None = None, quiet: bool = False, overwrite: bool = False,
     track: str | Sequence[str] | None = None, *, on_record: OnRecord | None = None,
-    on_finding: OnFinding | None = None,
+    on_finding: OnFinding | None = None, corpus: str | Make | None = None,
 ) -> Run:  # fmt: skip
     """Train a new run from the weights that another had after `step` updates, on the batches that come next there.
 
     `config` (default: the parent's) may change everything but the model and its tokens. The optimiser starts fresh,
     unless `step` is the parent's resume point and the optimiser is the same: then it goes on, too. run.json says which.
-    `track`, `on_record`, `on_finding`: as in `train`; `track` is the parent's, unless told.
+    `track`, `on_record`, `on_finding`, `corpus`: as in `train`; `track` is the parent's, unless told.
     """
     parent = run if isinstance(run, Run) else open_run(run)
     theirs = parent.config
     telling = Telling(parent.meta.get("track", ()) if track is None else track, on_record, on_finding)
-    config = replace(theirs, run=None) if config is None else config
+    config = _on(replace(theirs, run=None) if config is None else config, corpus)
     _refuse_another_model(parent.name, theirs, config)
     if config.steps <= step:
         raise ValueError(f"steps={config.steps} leaves nothing to train after step {step}: give a larger number")
@@ -138,6 +144,8 @@ def _begin(
         "n_params": sum(p.numel() for p in job.raw.parameters()), "device": str(job.accelerator.device),
         "step": start, "snapshot_steps": snapshots, "track": list(telling.to), **provenance(), **process(),
     }  # fmt: skip
+    if job.data.is_own:
+        meta["bos"] = job.data.bos
     writer = RunWriter.create(directory, meta, job.data.tokenizer, overwrite)
     with writer.abandoned_on_error():
         writer.create_trace(n_records, *recorder.layout())
@@ -153,13 +161,16 @@ def _plan(job: Job, first: int) -> tuple[list[int], int]:
 
 def resume(
     name: str | Path, steps: int | None = None, quiet: bool = False, *, on_record: OnRecord | None = None,
-    on_finding: OnFinding | None = None,
+    on_finding: OnFinding | None = None, corpus: str | Make | None = None,
 ) -> Run:  # fmt: skip
     """Go on with a run where its last resume point is; `steps` makes it longer than planned. Its trackers are told on;
-    `on_record`, `on_finding`: as in `train`."""
+    `on_record`, `on_finding`: as in `train`. `corpus`: the function that it was trained with, where there was one."""
     refuse_writing(name)
     run = open_run(name)
     config = run.config if steps is None else replace(run.config, steps=steps)
+    before = [config.data.corpus] if config.data.is_own else []
+    same_code(run.name, "corpus", before, [] if corpus is None else [name_of(corpus)])
+    config = _on(config, corpus)
     start = run.resume_step()
     if run.status == "diverged":
         at = (run.meta.get("divergence") or run.meta)["step"]
@@ -195,6 +206,16 @@ def resume(
         telling = Telling(run.meta.get("track", ()), on_record, on_finding)
         session = TrainingSession(job.raw, config, job.data, writer, recorder, start, quiet, telling)
     return _loop(job, session, start, run.dir)
+
+
+def _on(config: TrainConfig, corpus: str | Make | None) -> TrainConfig:
+    """The configuration with a corpus that a person names in place of its own."""
+    if corpus is None:
+        return config
+    config = replace(config, data=replace(config.data, corpus=name_of(corpus)))
+    if config.data.is_own:
+        note_named(corpus, "data.corpus")
+    return config
 
 
 def prepare(config: TrainConfig) -> Job:

@@ -66,7 +66,7 @@ class ProbeRecorder:
         self.val = data.val(config.val_rows).to(self.device)
         self.context = probes.in_context(data.val(config.icl_rows).to(self.device), data.bos)
         self.icl_every = config.icl_every
-        self.repeat = probes.repeated(self.d_vocab, n_ctx, data.bos, batch=config.repeat_rows)
+        self.repeat = probes.repeated(self.d_vocab, n_ctx, data.bos or 0, batch=config.repeat_rows)
         self.repeat_tokens = self.repeat.tokens.to(self.device)
         control = self.repeat.control[:CONTROL_ROWS].to(self.device)
         self.both = torch.cat([self.repeat_tokens, control])

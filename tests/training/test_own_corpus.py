@@ -1,0 +1,102 @@
+"""A training on data of one's own: recorded and resumed as any other, and run only where a person names its code."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.own_data import Addition
+from tests.trainings import TOY
+from tracer import data
+from tracer.analysis.eval_sequences import batches
+from tracer.cli import configs, trainings
+from tracer.config import RecordConfig, TrainConfig
+from tracer.named_code import NAMED
+from tracer.store import Run
+from tracer.training import loop
+
+CORPUS = "tests.own_data:Addition"
+
+
+@pytest.fixture(autouse=True)
+def _named_here_alone() -> Iterator[None]:
+    before = dict(NAMED)
+    yield
+    NAMED.clear()
+    NAMED.update(before)
+
+
+def small(directory: Path, **changes: object) -> TrainConfig:
+    config = replace(
+        TOY, run=str(directory), steps=8, device="cpu", model=replace(TOY.model, d_model=16, n_ctx=4, n_heads=2),
+        record=RecordConfig(every=2, snapshot_every=4, log_every=4, val_rows=8, icl_rows=4),
+        optim=replace(TOY.optim, batch_size=8),
+    )  # fmt: skip
+    return replace(config, **changes)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    run = loop.train(small(tmp_path_factory.mktemp("runs") / "own"), quiet=True, corpus=Addition)
+    NAMED.clear()
+    return run
+
+
+def test_a_function_is_all_that_it_takes(finished: Run) -> None:
+    assert finished.status == "finished" and finished.config.data.corpus == CORPUS == finished.meta["corpus"]["name"]
+    assert (finished.meta["d_vocab"], finished.meta["bos"], finished.about.bos) == (15, None, None)
+    assert np.isfinite(finished.trace["val_loss"]).all()
+    last = json.loads((finished.dir / "log.jsonl").read_text().splitlines()[-1])
+    assert last["epochs"] == pytest.approx(8 * 8 / 84)
+    sample = json.loads((finished.dir / "samples.jsonl").read_text().splitlines()[-1])
+    assert sample["prompt"] == data.build(loop._on(finished.config, Addition).data, 4, 0).prompt
+
+
+def test_it_goes_on_to_the_bit_where_its_function_is_named_again(finished: Run, tmp_path: Path) -> None:
+    loop.train(small(tmp_path / "half", steps=4), quiet=True, corpus=CORPUS)
+    NAMED.clear()
+    with pytest.raises(ValueError, match=f"half was trained with corpus={CORPUS}, .*again, --corpus {CORPUS}$"):
+        loop.resume(tmp_path / "half", steps=8, quiet=True)
+    half = loop.resume(tmp_path / "half", steps=8, quiet=True, corpus=Addition)
+    np.testing.assert_array_equal(half.trace["train_loss"], finished.trace["train_loss"])
+    child = loop.fork(finished, 4, small(tmp_path / "child"), quiet=True, corpus=CORPUS)
+    np.testing.assert_array_equal(child.trace["val_loss"][0], finished.trace["val_loss"].sel(step=4))
+
+
+def test_data_that_changed_is_noticed(finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Addition, "held_out", lambda self, n: np.tile([1, 13, 2, 14, 3], (n, 1)))
+    with pytest.raises(ValueError, match="is not the one own was trained on"):
+        loop.resume(finished.dir, steps=12, quiet=True, corpus=CORPUS)
+
+
+def test_nothing_is_imported_because_a_run_names_it(
+    finished: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "trap.py").write_text("from tests.own_data import Addition\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    run = loop.train(small(tmp_path / "mine"), quiet=True, corpus="trap:Addition")
+    NAMED.clear()
+    del sys.modules["trap"]
+    config, _ = configs.read(run.dir / "run.json")
+    settings = tmp_path / "mine.json"
+    settings.write_text(json.dumps({"preset": "induction", **json.loads((run.dir / "run.json").read_text())}))
+    for refused in (
+        lambda: data.build(run.config.data, 4, 0), lambda: loop.train(replace(run.config, run=None)),
+        lambda: loop.train(replace(config, run="again")), lambda: loop.train(configs.read(settings)[0]),
+        lambda: loop.resume(run.dir, steps=12), lambda: loop.fork(run, 4), lambda: trainings.train_all(
+            config, None, (1, 2), (), ()),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="trap:Addition"):
+            refused()
+    assert batches(run).note == run.why_not("held_out") != ""
+    assert "trap" not in sys.modules
+    (tmp_path / "settings.yaml").write_text("data: {corpus: 'trap:Addition'}\nmodel: {n_ctx: 4}\n")
+    asked, _ = configs.read(tmp_path / "settings.yaml")
+    assert data.build(asked.data, 4, 0).hash == run.corpus_hash and "trap" in sys.modules

@@ -25,3 +25,14 @@ class Addition:
 
     def loss_mask(self, rows: np.ndarray) -> np.ndarray:
         return rows[:, :-1] == EQUALS
+
+
+class Uneven(Addition):
+    """Each row counts one or two targets, at places of its own."""
+
+    def loss_mask(self, rows: np.ndarray) -> np.ndarray:
+        return (rows[:, :1] + np.arange(4)) % 3 == 0
+
+
+class Unmasked(Addition):
+    loss_mask = None

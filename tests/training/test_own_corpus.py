@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from tests.own_data import Addition
+from tests.own_data import Addition, Uneven, Unmasked
 from tests.trainings import TOY
 from tracer import data
 from tracer.analysis.eval_sequences import batches
 from tracer.cli import configs, trainings
 from tracer.config import RecordConfig, TrainConfig
+from tracer.data import probes
+from tracer.data.counting import unigram_loss
 from tracer.named_code import NAMED
 from tracer.store import Run
 from tracer.training import loop
+from tracer.training.probe_recorder import ProbeRecorder
 
 CORPUS = "tests.own_data:Addition"
 
@@ -73,6 +78,64 @@ def test_data_that_changed_is_noticed(finished: Run, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Addition, "held_out", lambda self, n: np.tile([1, 13, 2, 14, 3], (n, 1)))
     with pytest.raises(ValueError, match="is not the one own was trained on"):
         loop.resume(finished.dir, steps=12, quiet=True, corpus=CORPUS)
+
+
+def job_of(directory: Path, corpus: Callable[..., Any], accumulate: int = 1) -> loop.Job:
+    config = small(directory, optim=replace(TOY.optim, batch_size=8, accumulate=accumulate))
+    return loop.prepare(loop._on(config, corpus))
+
+
+def test_the_loss_is_a_mean_over_the_targets_that_count_however_they_are_shared_out(tmp_path: Path) -> None:
+    found = []
+    for parts in (1, 4):
+        job = job_of(tmp_path, Uneven, parts)
+        found.append((float(loop.forward_backward(job, 3)), [p.grad for p in job.raw.parameters()]))
+        rows = job.data.train(3, 8)
+        counted = job.data.counted(rows)
+        assert counted is not None and 8 < counted.sum() < 16
+    by_hand = probes.per_token_loss(job.raw(rows[:, :-1]), rows)[counted].mean()
+    (loss, whole), (again, parts) = found
+    assert loss == pytest.approx(by_hand.item(), rel=1e-6) and again == pytest.approx(loss, rel=1e-6)
+    for one, other in zip(whole, parts, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-7)
+
+
+def test_without_a_mask_it_is_the_plain_loss_to_the_bit(tmp_path: Path) -> None:
+    job = job_of(tmp_path, Unmasked)
+    loss, rows = loop.forward_backward(job, 3), job.data.train(3, 8)
+    plain = torch.nn.functional.cross_entropy(job.raw(rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten())
+    assert job.data.counted(rows) is None and torch.equal(loss, plain.detach())
+
+
+def test_held_out_losses_are_of_the_targets_that_count(finished: Run) -> None:
+    model, row = finished.model(8), finished.trace.sel(step=8)
+    rows = data.build(loop._on(finished.config, Addition).data, 4, 0).val(8)
+    losses = probes.per_token_loss(model(rows[:, :-1]), rows)[:, 3]
+    assert float(row["val_loss"]) == pytest.approx(losses.mean().item(), rel=1e-5)
+    assert float(row["val_loss_se"]) == pytest.approx(losses.std().item() / 8**0.5, rel=1e-4)
+    by_position = row["loss_by_position"].values
+    assert np.isnan(by_position[:3]).all() and by_position[3] == pytest.approx(losses.mean().item(), rel=1e-5)
+
+
+def test_rows_count_as_much_as_they_have_targets(tmp_path: Path) -> None:
+    job = job_of(tmp_path, Uneven)
+    row = ProbeRecorder(job.raw, job.config.record, job.data).measure(job.raw, with_patterns=False)
+    rows = job.data.val(8)
+    counted = job.data.counted(rows)
+    losses = probes.per_token_loss(job.raw(rows[:, :-1]), rows)
+    assert counted is not None and row["val_loss"] == pytest.approx(losses[counted].mean().item(), rel=1e-6)
+    by_hand = [losses[counted[:, j], j].mean().item() for j in range(4)]
+    np.testing.assert_allclose(row["loss_by_position"], by_hand, rtol=1e-6)
+    answers = probes.in_context(rows, None, counted).counted
+    assert answers is not None and torch.equal(answers, counted[:, -1:]) and not answers.all()
+    assert float(unigram_loss(job.data, 8)) == pytest.approx(_unigram(job.data, rows[:, 1:][counted]), rel=1e-6)
+
+
+def _unigram(data: data.Data, targets: torch.Tensor) -> float:
+    seen = data.train(0, 5000)
+    counted = data.counted(seen)
+    counts = torch.bincount(seen[:, 1:][counted], minlength=15) + 1.0
+    return float(-(counts / counts.sum()).log()[targets].mean())
 
 
 def test_nothing_is_imported_because_a_run_names_it(

@@ -66,6 +66,14 @@ class Data:
 
         return torch.from_numpy(self.source.held_out(n))
 
+    def counted(self, rows: torch.Tensor) -> torch.Tensor | None:
+        """Which targets of these rows count in a loss: BoolTensor [n n_ctx], entry j is token j + 1; None: all do."""
+        import torch
+
+        if not isinstance(self.source, own.Own) or not self.source.has_mask:
+            return None
+        return torch.from_numpy(self.source.loss_mask(rows.numpy()))
+
     @property
     def is_own(self) -> bool:
         """Does it come from a function of somebody's own, which other processes lack?"""

@@ -249,20 +249,27 @@ def prepare(config: TrainConfig) -> Job:
     return Job(config, data, accelerator, raw, model, optimizers, bf16)
 
 
+IGNORED = -100
+"""The target of which torch's cross-entropy takes no loss."""
+
+
 def forward_backward(job: Job, step: int, alone: bool = False) -> Tensor:
-    """Gradients of batch `step` and its mean loss, over all micro-batches and processes.
+    """Gradients of batch `step` and its mean loss over the targets that count, of all micro-batches and processes.
 
     `alone`: this process does the whole batch on the bare model while the others wait or are gone.
     """
     config, accelerator = job.config, job.accelerator
     rank, world = (0, 1) if alone else (accelerator.process_index, accelerator.num_processes)
     model = job.raw if alone else job.model
-    batch = job.data.train(step, config.optim.batch_size)[rank::world]
+    rows = job.data.train(step, config.optim.batch_size)
+    counted = job.data.counted(rows)
+    targets = rows[:, 1:] if counted is None else rows[:, 1:].masked_fill(~counted, IGNORED)
+    batch, answers = (part[rank::world].to(accelerator.device) for part in (rows, targets))
     if config.model.dropout:
         torch.manual_seed(dropout_seed(config.seed, step, rank))
     total = torch.zeros((), device=accelerator.device)
-    micros = batch.to(accelerator.device).chunk(config.optim.accumulate)
-    for i, micro in enumerate(micros):
+    micros = batch.chunk(config.optim.accumulate)
+    for i, (micro, answer) in enumerate(zip(micros, answers.chunk(config.optim.accumulate), strict=True)):
         last = i == len(micros) - 1
         with (
             repeatable(accelerator.device),
@@ -270,7 +277,11 @@ def forward_backward(job: Job, step: int, alone: bool = False) -> Tensor:
         ):
             with torch.autocast(accelerator.device.type, torch.bfloat16, enabled=job.bf16):
                 logits = model(micro[:, :-1])
-            loss = F.cross_entropy(logits.float().flatten(0, 1), micro[:, 1:].flatten()) / len(micros)
+            flat, wanted = logits.float().flatten(0, 1), answer.flatten()
+            if counted is None:
+                loss = F.cross_entropy(flat, wanted) / len(micros)
+            else:  # each target alike, however many a micro-batch or a process has; gradients are means over processes
+                loss = F.cross_entropy(flat, wanted, reduction="sum") * (world / int(counted.sum()))
             accelerator.backward(loss)
         total += loss.detach()
     return total if world == 1 else accelerator.reduce(total, "mean")  # type: ignore[return-value]

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tracer.config import RecordConfig, TrainConfig
@@ -63,8 +63,9 @@ class ProbeRecorder:
     def __init__(self, model: Transformer, config: RecordConfig, data: Data) -> None:
         self.device = model.embed.W_E.device
         n_ctx, self.d_vocab = model.config.n_ctx, model.embed.W_E.shape[0]
-        self.val = data.val(config.val_rows).to(self.device)
-        self.context = probes.in_context(data.val(config.icl_rows).to(self.device), data.bos)
+        self.val, self.counted = self._held_out(data, config.val_rows)
+        rows, counted = self._held_out(data, config.icl_rows)
+        self.context = probes.in_context(rows, data.bos, counted)
         self.icl_every = config.icl_every
         self.repeat = probes.repeated(self.d_vocab, n_ctx, data.bos or 0, batch=config.repeat_rows)
         self.repeat_tokens = self.repeat.tokens.to(self.device)
@@ -86,6 +87,12 @@ class ProbeRecorder:
         self.tokenizer, self.config = data.tokenizer, model.config
         self.params = dict(model.named_parameters())
         self.clock = Clock(self.device)
+
+    def _held_out(self, data: Data, n: int) -> tuple[Tensor, Tensor | None]:
+        """Held-out rows, and which of their targets count in a loss."""
+        rows = data.val(n)
+        counted = data.counted(rows)
+        return rows.to(self.device), None if counted is None else counted.to(self.device)
 
     def layout(self) -> Layout:
         """The variables and coordinates of this run's trace."""
@@ -145,9 +152,9 @@ class ProbeRecorder:
         for name, by_row in repeat_losses.items():
             row |= {name: by_row.mean(), name + SE: probes.standard_error(by_row)}
         row |= context | {
-            "val_loss": loss.mean(),
-            "val_loss" + SE: probes.standard_error(loss.mean(1)),
-            "loss_by_position": loss.mean(0),
+            "val_loss": probes.mean_loss(loss, self.counted),
+            "val_loss" + SE: probes.standard_error(_of_rows(probes.mean_loss(loss, self.counted, 1), self.counted)),
+            "loss_by_position": probes.mean_loss(loss, self.counted, 0),
             "resid_rms": torch.stack(
                 [_rms(text[name]) for name in (STREAM, *(f"blocks.{i}.hook_resid_post" for i in layers))]
             ),
@@ -163,7 +170,8 @@ class ProbeRecorder:
             self.context.losses(_logits(model, *_read(model, rows[:, :-1]), at=slice(-width, None)))
             for rows in (full, short)
         )
-        by_row = probes.icl_score(late, early)
+        counted = self.context.counted
+        by_row = _of_rows(probes.icl_score(late, early, counted), counted)
         return {"icl_score": by_row.mean(), "icl_score" + SE: probes.standard_error(by_row)}
 
     def _repeated(self, model: Transformer, read: Read) -> dict[str, Float[Tensor, " batch"]]:
@@ -214,6 +222,11 @@ class ProbeRecorder:
         return gradients.fetch({
             **norms, **clipped, "clip_factor": clip_factor, "update_ratio": ratio, "head_update_ratio": head_ratio,
         })  # fmt: skip
+
+
+def _of_rows(means: Float[Tensor, " batch"], counted: Bool[Tensor, "batch pos"] | None) -> Float[Tensor, " row"]:
+    """Means of the rows in which a target counts."""
+    return means if counted is None else means[counted.any(1)]
 
 
 def _read(model: Transformer, tokens: Tensor) -> Read:

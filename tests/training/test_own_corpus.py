@@ -158,8 +158,12 @@ def test_nothing_is_imported_because_a_run_names_it(
     ):  # fmt: skip
         with pytest.raises(ValueError, match="trap:Addition"):
             refused()
-    assert batches(run).note == run.why_not("held_out") != ""
+    assert "trap:Addition is code" in run.why_not("held_out") and run.can("prompts")
+    found = batches(run)
     assert "trap" not in sys.modules
     (tmp_path / "settings.yaml").write_text("data: {corpus: 'trap:Addition'}\nmodel: {n_ctx: 4}\n")
     asked, _ = configs.read(tmp_path / "settings.yaml")
-    assert data.build(asked.data, 4, 0).hash == run.corpus_hash and "trap" in sys.modules
+    named = data.build(asked.data, 4, 0)
+    assert named.hash == run.corpus_hash and "trap" in sys.modules and run.can("held_out")
+    assert found.text is not None and torch.equal(found.text, named.val(8)) and found.note == ""
+    assert found.counted == batches(run).counted == slice(3, 4)

@@ -84,6 +84,7 @@ class ProbeRecorder:
                 f"than a record may hold, {MOST_CHUNK >> 20} MB; at most {fits} fit, or keep those of fewer prompts "
                 f"(record.text_prompts={config.text_prompts}, record.repeat_prompts={config.repeat_prompts})"
             )
+        self.is_own = data.is_own  # then nobody else can make these rows again, and they are kept
         self.tokenizer, self.config = data.tokenizer, model.config
         self.params = dict(model.named_parameters())
         self.clock = Clock(self.device)
@@ -111,6 +112,11 @@ class ProbeRecorder:
         said = MEASURES["loss_by_position"].attributes(setting)
         variables["loss_by_position"] = Variable(("pos",), (c.n_ctx,), attrs=said)
         variables["tokens_seen"] = Variable((), (), "float64", MEASURES["tokens_seen"].attrs)
+        if self.is_own:
+            counted = torch.ones_like(self.val[:, 1:], dtype=torch.bool) if self.counted is None else self.counted
+            coords["held_out_tokens"] = (("row", "token"), self.val.cpu().numpy(), {"long_name": "held-out rows"})
+            said = {"long_name": "which targets count in a loss: at j, token j + 1"}
+            coords["held_out_counted"] = (("row", "pos"), counted.cpu().numpy(), said)
         return variables, coords
 
     def _sequences(self, name: str) -> int:

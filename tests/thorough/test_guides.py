@@ -1,5 +1,6 @@
 """Every block of the guides runs as it stands, from the first to the last of a page: Python, and lines for a shell."""
 
+import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from tracer.store import Run
 pytestmark = pytest.mark.slow
 
 GUIDES = ("docs/index.md", "docs/student.md", "docs/researcher.md", "docs/practitioner.md", "docs/recording.md",
-          "checkpoints/README.md")  # fmt: skip
+          "docs/own.md", "checkpoints/README.md")  # fmt: skip
 LATER = "# not run "
 """Begins a block that cannot run here, and says why."""
 OPTIONS = {
@@ -48,6 +49,8 @@ def test_a_page_runs_from_top_to_bottom(page: str, here: Path) -> None:
     for nth, (kind, code) in enumerate(found):
         if kind == "python":
             compiled = compile(code, f"{page}, block {nth}", "exec")
+            if file := re.match(r"# (\w+\.py)\n", code):
+                (here / file[1]).write_text(code)
             if not code.startswith(LATER):
                 exec(compiled, names)
         else:

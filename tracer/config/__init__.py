@@ -186,7 +186,10 @@ class DataConfig:
             raise ValueError(f"period_min={self.period_min} and period_max={self.period_max}: need 2 <= min <= max")
         for name, said in (("mix", self.mix), ("corpus", self.corpus if self.mix else None)):
             if said and OWN_CODE.fullmatch(said):
-                raise ValueError(f"{name}={said!r} is a function of your own, which is not mixed: mix in the function")
+                raise ValueError(
+                    f"{name}={said!r} is a function of your own, which is not mixed: set mix=None and mix_share=0 "
+                    f"(--data.mix None --data.mix-share 0), and mix in the function"
+                )
 
     @property
     def is_own(self) -> bool:

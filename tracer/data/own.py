@@ -27,6 +27,7 @@ Make = Callable[[int, int], RowSource]
 CHECKED, DIGESTED = 8, 64
 """Rows that are asked for twice, and those whose digest tells one data set from another."""
 MOST_REFERENCES, LONGEST_REFERENCE = 32, 60
+"""As the schema of run.json bounds them."""
 
 
 @dataclass(frozen=True)

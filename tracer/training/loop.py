@@ -140,7 +140,7 @@ def _begin(
     meta = {
         "format": FORMAT, "preset": preset, "config": to_dict(config), "seed": config.seed, "parent": parent,
         "corpus": {"name": job.data.name, "hash": job.data.hash}, "d_vocab": job.data.d_vocab,
-        "unigram_loss": unigram_loss(job.data, config.record.val_rows),
+        "references": {"unigram": unigram_loss(job.data, config.record.val_rows), **job.data.references},
         "n_params": sum(p.numel() for p in job.raw.parameters()), "device": str(job.accelerator.device),
         "step": start, "snapshot_steps": snapshots, "track": list(telling.to), **provenance(), **process(),
     }  # fmt: skip

@@ -35,4 +35,6 @@ class Uneven(Addition):
 
 
 class Unmasked(Addition):
-    loss_mask = None
+    """Every target counts."""
+
+    loss_mask = None  # type: ignore[assignment]

@@ -240,12 +240,20 @@ def open_model(model: str, revisions: list[str], name: str) -> Started:
 
 def resume(run: Run) -> Started:
     """Start `tracer resume` for a run that was stopped or killed."""
+    _refuse_code(run)
     return _start(run.dir, Asked(command="resume", name=run.name, of=str(run.dir.resolve())))
+
+
+def _refuse_code(run: Run) -> None:
+    """No page runs the function that made a run's data: whoever has it goes on in a shell."""
+    if run.config.data.is_own and (why := run.why_not("held_out")):
+        raise ValueError(why)
 
 
 def fork(run: Run, step: int, name: str, steps: int, clamp: str = "") -> Started:
     """Start `tracer fork`: a new run from a snapshot, with these clamps, apart by commas, and no others."""
     directory = _new(name)
+    _refuse_code(run)
     if steps <= step:
         raise ValueError(f"{steps} steps leave nothing to train after step {step}: give a larger number")
     clamps = tuple(filter(None, map(str.strip, clamp.split(","))))

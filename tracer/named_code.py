@@ -63,6 +63,16 @@ def note_named(thing: Any, what: str) -> str:
     return text
 
 
+def why_no_corpus(corpus: str) -> str:
+    """In words, why this function that makes data is not run in this process; empty where a person has named it."""
+    if corpus in NAMED:
+        return ""
+    return (
+        f"data.corpus={corpus} is code, which is never taken from a run directory: name it, `--data.corpus {corpus}` "
+        f"(`tracer resume RUN --corpus {corpus}`), or in Python corpus={corpus!r}"
+    )
+
+
 def same_code(run: str, what: str, before: Sequence[str], now: Sequence[str]) -> None:
     """ValueError with the command that has it, where a run that names code is gone on with and not all is named again.
 

@@ -16,7 +16,7 @@ from tracer.cli import configs
 from tracer.cli.output import say
 from tracer.config import TrainConfig
 from tracer.config.fields import to_dict
-from tracer.data.own import why_not
+from tracer.named_code import why_no_corpus
 from tracer.store import Run, open_run, resolve
 
 STATUSES = {0: "finished", 3: "diverged", 130: "stopped"}
@@ -34,7 +34,7 @@ def train_all(
     """
     ahead = list(configs.many(config, config.run or preset or "run", seeds, settings))  # all are refused, or none is
     for one in ahead:
-        if one.data.is_own and (why := why_not(one.data.corpus)):  # the file that each is trained from would name it
+        if one.data.is_own and (why := why_no_corpus(one.data.corpus)):  # the file of each would name it
             raise ValueError(why)
         if not overwrite:
             _there(one)

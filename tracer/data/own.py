@@ -20,7 +20,7 @@ from tracer.config import WIDEST
 from tracer.data import cache
 from tracer.data.sources import Rows, RowSource
 from tracer.data.tokenizer import words
-from tracer.named_code import NAMED
+from tracer.named_code import NAMED, why_no_corpus
 
 Make = Callable[[int, int], RowSource]
 """A function of (n_ctx, seed)."""
@@ -92,19 +92,9 @@ class OwnData:
     references: dict[str, float] = field(default_factory=dict)
 
 
-def why_not(corpus: str) -> str:
-    """In words, why this function is not run in this process; empty where a person has named it."""
-    if corpus in NAMED:
-        return ""
-    return (
-        f"data.corpus={corpus} is code, which is never taken from a run directory: name it, `--data.corpus {corpus}` "
-        f"(`tracer resume RUN --corpus {corpus}`), or in Python corpus={corpus!r}"
-    )
-
-
 def made(corpus: str, n_ctx: int, seed: int) -> OwnData:
     """The source that a named function makes, checked. ValueError, with the function's name, for what cannot be."""
-    if why := why_not(corpus):
+    if why := why_no_corpus(corpus):
         raise ValueError(why)
     try:
         source = NAMED[corpus](n_ctx, seed)

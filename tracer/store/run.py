@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from tracer.config import ModelConfig, TrainConfig
 from tracer.config.fields import from_dict
-from tracer.data import own
 from tracer.files.disk import MOST_SAMPLES, MOST_TOKENIZER, BrokenSnapshot, checksum, read_bytes, read_lines
 from tracer.files.sealed import shapes
 from tracer.huggingface import building
 from tracer.measures.abilities import Asked
+from tracer.named_code import why_no_corpus
 from tracer.store import about, remote
 from tracer.store.effects_file import read_effects
 from tracer.store.layout import FORMAT, NotARun, NothingRecorded, is_locked, resume_path, snapshot_path, steps_in
@@ -100,7 +100,7 @@ class Run:
         meta = self.meta
         if meta["format"] == FORMAT:
             config = self.config
-            not_here = own.why_not(config.data.corpus) if config.data.is_own else ""
+            not_here = why_no_corpus(config.data.corpus) if config.data.is_own else ""
             return about.of_config(config, meta["d_vocab"], meta.get("bos", 0), not_here)
         try:
             return about.of_meta(meta)

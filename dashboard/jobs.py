@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dashboard.access import allow, read_only
-from tracer.config import CORPORA
+from tracer.config import CORPORA, OWN_CODE
 from tracer.files.disk import refuse_link
 from tracer.presets import PRESETS
 from tracer.store import ROOT, Run, is_trained_by, resolve, waiting
@@ -207,7 +207,7 @@ def train(preset: str, name: str, seed: int, steps: int, *changed: str) -> Start
     """
     if preset not in PRESETS:
         raise ValueError(f"there is no preset {preset!r}; there are: {', '.join(PRESETS)}")
-    if wrong := [one for one in changed if not CHANGES.fullmatch(one)]:
+    if wrong := [one for one in changed if not CHANGES.fullmatch(one) or OWN_CODE.fullmatch(one.partition("=")[2])]:
         raise ValueError(f"{wrong[0]!r} is not set from here: only sizes of the model and its text are")
     return _start(_new(name), Asked(command="train", name=name, of=preset, seed=seed, steps=steps, options=changed))
 
@@ -240,12 +240,20 @@ def open_model(model: str, revisions: list[str], name: str) -> Started:
 
 def resume(run: Run) -> Started:
     """Start `tracer resume` for a run that was stopped or killed."""
+    _refuse_code(run)
     return _start(run.dir, Asked(command="resume", name=run.name, of=str(run.dir.resolve())))
+
+
+def _refuse_code(run: Run) -> None:
+    """No page runs the function that made a run's data: whoever has it goes on in a shell."""
+    if run.config.data.is_own and (why := run.why_not("held_out")):
+        raise ValueError(why)
 
 
 def fork(run: Run, step: int, name: str, steps: int, clamp: str = "") -> Started:
     """Start `tracer fork`: a new run from a snapshot, with these clamps, apart by commas, and no others."""
     directory = _new(name)
+    _refuse_code(run)
     if steps <= step:
         raise ValueError(f"{steps} steps leave nothing to train after step {step}: give a larger number")
     clamps = tuple(filter(None, map(str.strip, clamp.split(","))))

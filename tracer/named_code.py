@@ -52,6 +52,27 @@ def name_of(thing: Any) -> str:
     return f"{module}:{told.__qualname__}"
 
 
+NAMED: dict[str, Any] = {}
+"""By module:name, what a person has named in this process: what run.json says is looked up here, and not imported."""
+
+
+def note_named(thing: Any, what: str) -> str:
+    """Notes in NAMED what a person names, `module:name` or the object itself, and returns its `module:name`."""
+    text = name_of(thing)
+    NAMED[text] = named(text, what) if isinstance(thing, str) else thing
+    return text
+
+
+def why_no_corpus(corpus: str) -> str:
+    """In words, why this function that makes data is not run in this process; empty where a person has named it."""
+    if corpus in NAMED:
+        return ""
+    return (
+        f"data.corpus={corpus} is code, which is never taken from a run directory: name it, `--data.corpus {corpus}` "
+        f"(`tracer resume RUN --corpus {corpus}`), or in Python corpus={corpus!r}"
+    )
+
+
 def same_code(run: str, what: str, before: Sequence[str], now: Sequence[str], more: bool = False) -> None:
     """ValueError with the command that has it, where a run that names code is gone on with and not all is named again.
 

@@ -229,7 +229,7 @@ METADATA: tuple[tuple[str, Any], ...] = (
 ARRAYS = ("step", "entropy", "param")
 FIELDS = ("format", "status", "created", "step", "n_params", "d_vocab", "preset", "config", "seed", "parent", "corpus",
           "snapshot_steps", "state_steps", "versions", "pid", "host", "cost", "divergence", "error", "digests",
-          "device", "git", "platform", "argv", "unigram_loss")  # fmt: skip
+          "device", "git", "platform", "argv", "references")  # fmt: skip
 SIZES = (
     "n_layers",
     "n_heads",

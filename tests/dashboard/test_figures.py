@@ -224,6 +224,23 @@ def test_lanes_have_their_own_range_and_their_value_at_a_step() -> None:
     assert (first.name, second.name) == ("a", "b")
 
 
+def test_marks_near_a_curve_are_lines_with_their_names_apart() -> None:
+    """Of 44 pixels: two marks that are nearly one stand ten apart, one that is far away would leave no room."""
+    series = [(np.array([0, 10]), np.array([0.7, 0.5])), (np.array([0, 10]), np.array([1.0, 2.0]))]
+    marks = [{"unigram": 0.570, HOSTILE: 0.569, "far": 3.0, "below": 0.45}, {}]
+    figure = of_phases.timeline(
+        series, ["loss", "b"], units=["nats", ""], windows=[None, None], numbers=[None, None], marks=marks
+    )
+    lines = layout(figure).shapes
+    assert [(line.y0, line.y1, line.yref) for line in lines] == [(y, y, "y") for y in (0.570, 0.569, 0.45)]
+    names = [note for note in layout(figure).annotations if note.font.size == 9]
+    assert [note.text for note in names] == ["unigram 0.57", f"{plain(HOSTILE)} 0.569", "below 0.45"]
+    low, high = layout(figure).yaxis.range
+    assert low < 0.45 and high > 0.7 and layout(figure).yaxis2.range is None
+    at = [(note.y - low) / (high - low) * of_phases.BAND + note.yshift for note in names]
+    assert at[0] - at[1] == pytest.approx(10) and at[1] - at[2] >= 10 and min(at) >= 0 and max(at) <= of_phases.BAND
+
+
 @pytest.mark.parametrize(("margin", "ends"), [(0.2, (0.3, 0.71)), (0.001, (0.5, 0.51)), (NAN, (0.5, 0.51))])
 def test_a_curve_that_hardly_moves_in_its_band_has_the_ends_of_the_band(margin: float, ends: object) -> None:
     flat = np.array([0, 10]), np.array([0.50, 0.51])

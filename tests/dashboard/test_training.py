@@ -51,6 +51,8 @@ def test_loss_holds_both_lines_and_the_loss_of_knowing_nothing(open_page, small_
     assert arrays["steps"].tolist() == small_run.trace.step.values.tolist()
     assert cue["scale"]["chance"] == pytest.approx(np.log(65))
     assert (cue["step"], cue["scale"]["unit"]) == (10, "nats")
+    ((name, counting),) = cue["scale"]["marks"]
+    assert name == "unigram" and counting == small_run.meta["references"]["unigram"] < np.log(65) + 0.1
 
 
 def test_perplexity_is_the_same_lines_lifted(open_page, small_run, sent):

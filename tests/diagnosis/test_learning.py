@@ -63,7 +63,7 @@ def test_nothing_is_frozen_where_updates_round_to_nothing() -> None:
 )
 def test_no_better_than_counting(loss: np.ndarray, since: int | None) -> None:
     trace = xr.Dataset({"val_loss": (("step",), loss)}, {"step": np.arange(N) * 5})
-    assert [one.step for one in unigram({"unigram_loss": 3.0}, trace)] == ([] if since is None else [since])
+    assert [one.step for one in unigram({"references": {"unigram": 3.0}}, trace)] == ([] if since is None else [since])
 
 
 def test_the_loss_of_counting_repeats_is_a_logarithm() -> None:

@@ -78,7 +78,8 @@ def test_nothing_else_is_changed_by_them(run: Run, tmp_path: Path) -> None:
     names = [name for name in without.trace if name not in ("step_ms",)]
     for name in names:
         np.testing.assert_array_equal(without.trace[name], run.trace[name], str(name))
-    assert all(torch.equal(a, b) for a, b in zip(without.model(8).parameters(), run.model(8).parameters(), strict=True))
+    models: list[Any] = [without.model(8), run.model(8)]
+    assert all(torch.equal(a, b) for a, b in zip(*(model.parameters() for model in models), strict=True))
 
 
 def test_a_run_goes_on_with_the_same_alone(run: Run) -> None:

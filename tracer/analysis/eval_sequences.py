@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
+from jaxtyping import Bool
 from torch import Tensor
 
 from tracer import data
@@ -47,6 +48,8 @@ class Batches:
     Those of `repeat` repeat nothing, and resample draws from them, too: where all sequences repeat, a head that only
     says so writes the same in all, and to put one in place of another would not switch it off.
     """
+    counted: slice = field(default_factory=lambda: slice(None))
+    """The loss positions of `text` that count."""
 
     def reference(self, name: str, mode: str) -> Tensor | None:
         """The reference batch of an ablation of `repeat` or `text`; None: the sequences themselves."""
@@ -81,7 +84,7 @@ class Batches:
         if self.repeat.period > 1:
             found.append(Sequences("repeat", self.repeat.tokens, self.repeat.predictable))
         if self.text is not None:
-            found.append(Sequences("text", self.text, slice(None)))
+            found.append(Sequences("text", self.text, self.counted))
         return [
             one for one in found
             if mode == "zero" or len(one.tokens) > 1 or self.reference(one.name, mode) is not None
@@ -96,14 +99,18 @@ def batches(run: Run) -> Batches:
         n_ctx = about.n_ctx or 3 * MAX_PERIOD + 1
         rows = 32 if run.meta["n_params"] <= SMALL else 8  # a forward pass of a large model takes seconds
         repeat, wide = _repeated(about.d_vocab, n_ctx, about.bos or 0, rows)
+        if kept := _kept_rows(run):
+            return Batches(repeat, kept[0], "", "Held-out rows", wide, kept[1])
         return Batches(repeat, _kept_text(run), why_not, "Kept text", wide)
     config = run.config
-    repeat, wide = _repeated(run.meta["d_vocab"], config.model.n_ctx, 0, config.record.repeat_rows)
+    repeat, wide = _repeated(run.meta["d_vocab"], config.model.n_ctx, about.bos or 0, config.record.repeat_rows)
     try:
         found = data.build(config.data, config.model.n_ctx, config.seed)
         if found.hash == run.corpus_hash:
             text, wider = (found.val(n * config.record.val_rows) for n in (1, MORE))
-            return Batches(repeat, text, "", wide=wide | {"text": wider})
+            counted = found.counted(text)
+            where = slice(None) if counted is None else _span(counted.numpy())
+            return Batches(repeat, text, "", wide=wide | {"text": wider}, counted=where)
         note = "the text it was trained on has changed since"
     except (ValueError, OSError):
         note = "the text it was trained on is not on this machine"
@@ -113,6 +120,23 @@ def batches(run: Run) -> Batches:
 def _repeated(d_vocab: int, n_ctx: int, bos: int, n: int) -> tuple[probes.ProbeR, dict[str, Tensor]]:
     wide = probes.repeated(d_vocab, n_ctx, bos, batch=MORE * n, seed=probes.PROBE_SEED + 1)
     return probes.repeated(d_vocab, n_ctx, bos, batch=n), {"repeat": wide.control}
+
+
+def _kept_rows(run: Run) -> tuple[Tensor, slice] | None:
+    """The held-out rows of a run whose data is somebody's own, and which loss positions count."""
+    trace = run.trace
+    if "held_out_tokens" not in trace or "held_out_counted" not in trace:
+        return None
+    tokens, counted = (np.asarray(trace[f"held_out_{name}"].values) for name in ("tokens", "counted"))
+    return torch.from_numpy(tokens.astype(np.int64)), _span(counted.astype(bool))
+
+
+def _span(counted: Bool[np.ndarray, "row pos"]) -> slice:
+    """The positions that count in every row, where they are the same in all and stand together; else all."""
+    places = np.flatnonzero(counted.any(0))
+    if not len(places) or not counted[:, places[0] : places[-1] + 1].all():
+        return slice(None)
+    return slice(int(places[0]), int(places[-1]) + 1)
 
 
 def _kept_text(run: Run) -> Tensor | None:

@@ -81,6 +81,8 @@ def _run(args: list[str]) -> None:
 
 def _commands(args: list[str]) -> tyro.extras.SubcommandApp:
     app, presets = tyro.extras.SubcommandApp(), tyro.extras.SubcommandApp()
+    if args[:1] in (["train"], ["fork"]) and (corpus := _value(args, "--data.corpus")):
+        configs.allow(corpus)
     # a file or a parent is opened before the options are read: its settings are their defaults
     if args[:1] == ["train"] and (path := _value(args, "--config")):
         theirs, preset = configs.read(path)
@@ -184,7 +186,7 @@ def _train(
 
 def resume(
     run: str, /, steps: int | None = None, measures: tuple[str, ...] = (), probes: tuple[str, ...] = (),
-    scalars: tuple[str, ...] = (),
+    scalars: tuple[str, ...] = (), corpus: str | None = None,
 ) -> str:  # fmt: skip
     """Go on with a run from its last resume point, to the bit.
 
@@ -194,10 +196,11 @@ def resume(
         measures: The measures, as module:name, that it was trained with.
         probes: The probes, as module:name, that it was trained with.
         scalars: The functions, as module:name, that it was trained with.
+        corpus: The function, as module:name, that made the data of the run, where one did; it runs.
     """
     from tracer.training import loop
 
-    return loop.resume(run, steps, measures=measures, probes=probes, scalars=scalars).status
+    return loop.resume(run, steps, measures=measures, probes=probes, scalars=scalars, corpus=corpus).status
 
 
 def _fork(named: str | None) -> Callable[..., str]:

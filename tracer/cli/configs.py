@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tracer.cli.output import say
-from tracer.config import TrainConfig
+from tracer.config import OWN_CODE, TrainConfig
 from tracer.config.fields import from_dict, to_dict
+from tracer.named_code import note_named
 from tracer.presets import PRESETS
 
 Code = Mapping[str, tuple[str, ...]]
@@ -23,10 +24,12 @@ NO_CODE: Code = {"measures": (), "probes": (), "scalars": ()}
 def read(path: str | Path) -> tuple[TrainConfig, str | None]:
     """The configuration of a YAML or JSON file, and its preset: what it leaves out is the preset's, or the default.
 
-    The run.json of a run is such a file; a run of that name is there, so it gets another.
+    The run.json of a run is such a file; a run of that name is there, so it gets another. Code that any other file
+    names may run.
     """
     settings: dict[str, Any] = {name: x for name, x in _content(path).items() if name not in NO_CODE}
     preset = settings.pop("preset", None)
+    of_a_run = "format" in settings or Path(path).name == "run.json"
     if "format" in settings:
         if not isinstance(settings.get("config"), Mapping):
             raise ValueError(f"{path} is of a run that `tracer train` did not make: it holds no configuration of ours")
@@ -34,7 +37,10 @@ def read(path: str | Path) -> tuple[TrainConfig, str | None]:
     if preset is not None and preset not in tuple(PRESETS):
         raise ValueError(f"{path}: preset={preset!r} is not one of {', '.join(PRESETS)}")
     try:
-        return merged(PRESETS[preset].config if preset else TrainConfig(), settings), preset
+        config = merged(PRESETS[preset].config if preset else TrainConfig(), settings)
+        if not of_a_run:
+            allow(config.data.corpus)
+        return config, preset
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
 
@@ -68,6 +74,12 @@ def _content(path: str | Path) -> dict[str, Any]:
     return dict(content)
 
 
+def allow(corpus: str) -> None:
+    """A person has named this corpus: where it is code, it may run in this process."""
+    if OWN_CODE.fullmatch(corpus):
+        note_named(corpus, "data.corpus")
+
+
 def merged(config: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:
     """The configuration with these settings, nested as it is, in place of its own."""
 
@@ -85,7 +97,10 @@ def many(config: TrainConfig, name: str, seeds: Sequence[int], settings: Sequenc
     axes, folder = [_axis(text) for text in settings], Path(name).parent
     if twice := [".".join(path) for path, _ in axes if [one for one, _ in axes].count(path) > 1]:
         raise ValueError(f"--set {twice[0]} stands there twice: write its values in one, {twice[0]}=1,2")
-    for path, _ in axes:
+    for path, values in axes:
+        if path == ["data", "corpus"]:
+            for corpus in values:
+                allow(str(corpus))
         if instead := {"seed": "--seeds 1 2", "run": "--run NAME"}.get(".".join(path)):
             raise ValueError(f"--set {path[0]} would be overruled, as seed and name are given apart: write {instead}")
     taken: set[str] = set()

@@ -16,6 +16,7 @@ from tracer.cli import configs
 from tracer.cli.output import say
 from tracer.config import TrainConfig
 from tracer.config.fields import to_dict
+from tracer.named_code import why_no_corpus
 from tracer.store import Run, open_run, resolve
 
 STATUSES = {0: "finished", 3: "diverged", 130: "stopped"}
@@ -32,8 +33,11 @@ def train_all(
     run that diverged does not keep the others from being trained, Ctrl-C does.
     """
     ahead = list(configs.many(config, config.run or preset or "run", seeds, settings))  # all are refused, or none is
-    for one in () if overwrite else ahead:
-        _there(one)
+    for one in ahead:
+        if one.data.is_own and (why := why_no_corpus(one.data.corpus)):  # the file of each would name it
+            raise ValueError(why)
+        if not overwrite:
+            _there(one)
     named = [part for word, names in code.items() if names for part in (f"--{word}", *names)]
     begin = [*(["--track", *track] if track else []), *(["--note", note] if note else [])]
     begin += ["--tags", *tags] if tags else []
@@ -71,6 +75,7 @@ def _train(config: TrainConfig, path: Path, begin: Sequence[str], code: Sequence
             say(f"{config.run} is {before.status} already")
             return before.status
         command = ["resume", str(before.dir.resolve()), *(["--steps", str(config.steps)] if longer else []), *code]
+        command += ["--corpus", config.data.corpus] if config.data.is_own else []
     status = _status_of([sys.executable, "-P", "-m", "tracer", *command])
     if status not in STATUSES:
         raise ValueError(f"{config.run} ended with status {status}: see above")

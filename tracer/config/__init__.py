@@ -13,7 +13,10 @@ Init = float | Literal["fan_in", "linear"]
 """A standard deviation, or 1/sqrt(fan_in) normal, or torch.nn.Linear's default uniform(+-1/sqrt(fan_in))."""
 
 CORPORA = ("python-stdlib", "repeated-random", "markov")
-"""Corpora that need no files; anything else is a path, or `hf:NAME` for a Hugging Face dataset."""
+"""Corpora that need no files; anything else is a path, `hf:NAME` for a Hugging Face dataset, or code."""
+
+OWN_CODE = re.compile(r"(?!hf:)[\w.]+:[\w.<>]+")
+"""`module:name` of a function that makes a source (`tracer.data.own`); a file of such a name is ./module:name."""
 
 DRAWS = 5
 """Other sequences that resample ablation takes a replacement from, for a mean, unless told otherwise."""
@@ -147,7 +150,8 @@ class DataConfig:
     """Where the tokens come from."""
 
     corpus: str = "python-stdlib"
-    """python-stdlib, repeated-random, markov, a text file or folder, or hf:NAME[:SUBSET] (a Hugging Face dataset)."""
+    """python-stdlib, repeated-random, markov, a text file or folder, hf:NAME[:SUBSET] (a Hugging Face dataset), or
+    module:name of a function of one's own (docs/own.md)."""
     vocab_size: int = 1024
     """Tokens of the byte-level BPE, or of the random sources (the start token included)."""
     mix: str | None = None
@@ -180,6 +184,17 @@ class DataConfig:
         check_range(self, ["max_mb"], "be positive and finite")
         if not 2 <= self.period_min <= self.period_max:
             raise ValueError(f"period_min={self.period_min} and period_max={self.period_max}: need 2 <= min <= max")
+        for name, said in (("mix", self.mix), ("corpus", self.corpus if self.mix else None)):
+            if said and OWN_CODE.fullmatch(said):
+                raise ValueError(
+                    f"{name}={said!r} is a function of your own, which is not mixed: set mix=None and mix_share=0 "
+                    f"(--data.mix None --data.mix-share 0), and mix in the function"
+                )
+
+    @property
+    def is_own(self) -> bool:
+        """Is the corpus a function that a person must name?"""
+        return OWN_CODE.fullmatch(self.corpus) is not None
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,17 @@ All of it is a function of the configuration and the seed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from tracer.config import DataConfig
-from tracer.data import cache, sources, text
+from tracer.data import cache, own, sources, text
 from tracer.data.corpora import python_passages
 from tracer.data.prompts import Encoded, PromptTooLong, encode_prompt, shorten
-from tracer.data.tokenizer import BOS, BOS_ID, token_strings, words
+from tracer.data.tokenizer import BOS, BOS_ID, is_words, token_strings, words
 
 if TYPE_CHECKING:
     import torch
@@ -44,8 +44,11 @@ class Data:
     prompt: str
     """Held-out text of about 32 tokens, at most half the context."""
     n_train_tokens: int | None
-    """Tokens of the training text; None for random sources, which never end."""
-    bos: int = BOS_ID
+    """Tokens of the training text, or of a finite training set; None for random sources, which never end."""
+    bos: int | None = BOS_ID
+    """The token in front of a prompt; None: there is none."""
+    references: dict[str, float] = field(default_factory=dict)
+    """Losses in nats, by name, that whoever made the source knows."""
 
     @property
     def d_vocab(self) -> int:
@@ -63,10 +66,28 @@ class Data:
 
         return torch.from_numpy(self.source.held_out(n))
 
+    def counted(self, rows: torch.Tensor) -> torch.Tensor | None:
+        """Which targets of these rows count in a loss: BoolTensor [n n_ctx], entry j is token j + 1; None: all do."""
+        import torch
+
+        if not isinstance(self.source, own.Own) or not self.source.has_mask:
+            return None
+        return torch.from_numpy(self.source.loss_mask(rows.numpy()))
+
+    @property
+    def is_own(self) -> bool:
+        """Does it come from a function of somebody's own, which other processes lack?"""
+        return isinstance(self.source, own.Own)
+
 
 def build(config: DataConfig, n_ctx: int, seed: int) -> Data:
-    """The data of a run: reads, splits and tokenises the corpus, or finds that done in the cache."""
+    """The data of a run: reads, splits and tokenises the corpus, or finds that done in the cache.
+
+    ValueError for a function of one's own that no person has named in this process.
+    """
     n_prompt = min(PROMPT_TOKENS, max(2, n_ctx // 2))
+    if config.is_own:
+        return _own(config.corpus, n_ctx, seed, n_prompt)
     random = _random_source(config.corpus, config, n_ctx, config.vocab_size)
     tokenised = None
     n_train_tokens = None
@@ -89,6 +110,17 @@ def build(config: DataConfig, n_ctx: int, seed: int) -> Data:
         digest = cache.key(main=digest, mix=mix_hash, share=config.mix_share)
         name = f"{config.corpus} + {config.mix_share:.0%} {config.mix}"
     return Data(name, digest, tokenizer, source, seed, prompt, n_train_tokens)
+
+
+def _own(corpus: str, n_ctx: int, seed: int, n_prompt: int) -> Data:
+    found = own.made(corpus, n_ctx, seed)
+    first = found.source.held_out(1)[0].tolist()
+    ids = first[first[0] == found.bos :][:n_prompt]
+    prompt = " ".join(token_strings(found.tokenizer, ids)) if is_words(found.tokenizer) else found.tokenizer.decode(ids)
+    n_train_tokens = found.n_train_rows and found.n_train_rows * n_ctx
+    return Data(
+        corpus, found.hash, found.tokenizer, found.source, seed, prompt, n_train_tokens, found.bos, found.references
+    )
 
 
 def _random_source(

@@ -46,7 +46,7 @@ def _path_documents(corpus: str, max_bytes: int) -> list[str]:
         return _take(_walk(path), max_bytes)
     raise ValueError(
         f"unknown corpus {corpus!r}: there is no such file or folder. There are {', '.join(CORPORA)}, the path of a "
-        "text file or folder, and hf:NAME or hf:NAME:SUBSET for a Hugging Face dataset"
+        "text file or folder, hf:NAME or hf:NAME:SUBSET for a Hugging Face dataset, and module:name of a function"
     )
 
 

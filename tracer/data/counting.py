@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from jaxtyping import Int
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from tracer.data import Data
 
 EACH = 64
@@ -19,8 +22,14 @@ def unigram_loss(data: Data, val_rows: int) -> float:
 
     Every token counts once more than it was seen (Laplace), so that none is impossible.
     """
-    held_out = data.val(val_rows)[:, 1:].numpy()
+    held_out = data.val(val_rows)
     wanted = min(MOST, max(FEWEST, EACH * data.d_vocab))
-    seen = data.train(0, -(-wanted // held_out.shape[1]))[:, 1:].numpy()
-    counts = np.bincount(seen.ravel(), minlength=data.d_vocab) + 1.0
-    return float(-np.log(counts / counts.sum())[held_out].mean())
+    seen = _targets(data, data.train(0, -(-wanted // (held_out.shape[1] - 1))))
+    counts = np.bincount(seen, minlength=data.d_vocab) + 1.0
+    return float(-np.log(counts / counts.sum())[_targets(data, held_out)].mean())
+
+
+def _targets(data: Data, rows: Int[Tensor, "batch pos"]) -> Int[np.ndarray, " target"]:
+    """The next tokens that count in a loss."""
+    counted = data.counted(rows)
+    return (rows[:, 1:] if counted is None else rows[:, 1:][counted]).flatten().numpy()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tracer.measures import period
@@ -109,6 +109,15 @@ def per_token_loss(
     return loss.view(targets.shape)[:, : tokens.shape[1] - 1]
 
 
+def mean_loss(
+    loss: Loss, counted: Bool[Tensor, "batch loss_pos"] | None, dim: int | None = None
+) -> Float[Tensor, "*any"]:
+    """Mean over the targets that count (None: all), along an axis or over both; nan where none does."""
+    if counted is None:
+        return loss.mean() if dim is None else loss.mean(dim)
+    return loss.where(counted, 0.0).sum(dim) / counted.sum(dim)
+
+
 def repeat_loss(loss: Loss, period: int) -> Float[Tensor, ""]:
     """Mean loss on the tokens of Probe R that can be copied: s_2 .. s_L of the second copy.
 
@@ -139,6 +148,8 @@ class ContextProbe:
     short: Int[Tensor, "batch short_pos"]
     """The ends of these rows, with a start token in front where the row has one."""
     width: int
+    counted: Bool[Tensor, "batch width"] | None = None
+    """Which of the predicted tokens count; None: all."""
 
     def losses(self, logits: Float[Tensor, "batch width d_vocab"]) -> Float[Tensor, "batch width"]:
         """Losses of the predicted tokens, from the logits of the last `width` positions of `full` or `short`."""
@@ -148,7 +159,9 @@ class ContextProbe:
         return losses.view(-1, self.width)
 
 
-def in_context(rows: Int[Tensor, "batch pos"], bos: int) -> ContextProbe:
+def in_context(
+    rows: Int[Tensor, "batch pos"], bos: int | None, counted: Bool[Tensor, "batch loss_pos"] | None = None
+) -> ContextProbe:
     """The last eighth of rows of n_ctx + 1 tokens, after all that comes before it and after a tenth of the context.
 
     Source: ours, after Olsson et al. 2022: predicting the same tokens twice takes away what makes one text harder than
@@ -157,13 +170,17 @@ def in_context(rows: Int[Tensor, "batch pos"], bos: int) -> ContextProbe:
     n_ctx = rows.shape[1] - 1
     width, before = max(1, n_ctx // 8), max(1, round(0.1 * n_ctx))
     short = rows[:, -width - before :].clone()
-    short[rows[:, 0] == bos, 0] = bos
-    return ContextProbe(rows, short, width)
+    if bos is not None:
+        short[rows[:, 0] == bos, 0] = bos
+    return ContextProbe(rows, short, width, None if counted is None else counted[:, -width:])
 
 
-def icl_score(late: Float[Tensor, "batch width"], early: Float[Tensor, "batch width"]) -> Float[Tensor, " batch"]:
+def icl_score(
+    late: Float[Tensor, "batch width"], early: Float[Tensor, "batch width"],
+    counted: Bool[Tensor, "batch width"] | None = None,
+) -> Float[Tensor, " batch"]:  # fmt: skip
     """Mean loss of each row's tokens with all of the context minus with a tenth of it; negative: context helps.
 
     Source: Olsson et al. 2022, "in-context learning score", there of one late and one early token. For Probe C.
     """
-    return (late - early).mean(1)
+    return mean_loss(late - early, counted, 1)

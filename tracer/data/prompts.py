@@ -56,9 +56,12 @@ def _known_words(tokenizer: Tokenizer, text: str) -> str:
     typed = text.replace(BOS, f" {BOS} ").split()
     unknown = [repr(word) for word in typed if tokenizer.token_to_id(word) is None]
     if unknown:
+        bos, size = tokenizer.token_to_id(BOS), tokenizer.get_vocab_size()
+        first, *_, last = (tokenizer.id_to_token(i) for i in range(size) if i != bos)
+        numbers = "the numbers " * (last == str(size - 1))
         raise ValueError(
-            f"not in the vocabulary: {', '.join(unknown[:5])}; this model's words are the numbers 1 to "
-            f"{tokenizer.get_vocab_size() - 1}, apart by spaces, and {BOS}"
+            f"not in the vocabulary: {', '.join(unknown[:5])}; this model's words are {numbers}{first} to {last}, "
+            f"apart by spaces{f', and {BOS}' * (bos is not None)}"
         )
     return " ".join(typed)
 

@@ -36,11 +36,12 @@ def train_bpe(documents: Iterable[str], vocab_size: int) -> Tokenizer:
     return tokenizer
 
 
-def words(d_vocab: int) -> Tokenizer:
+def words(d_vocab: int, bos: int | None = BOS_ID) -> Tokenizer:
     """Tokens '<|bos|>', '1', '2', ... d_vocab - 1, apart by white space: random tokens that a person can type."""
-    tokenizer = Tokenizer(models.WordLevel({BOS: BOS_ID} | {str(i): i for i in range(1, d_vocab)}))
+    tokenizer = Tokenizer(models.WordLevel({BOS if i == bos else str(i): i for i in range(d_vocab)}))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.add_special_tokens([BOS])
+    if bos is not None:
+        tokenizer.add_special_tokens([BOS])
     return tokenizer
 
 

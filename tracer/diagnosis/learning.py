@@ -14,6 +14,7 @@ from tracer.diagnosis.generalising import GAIN, WORSE, chance, trained_below
 from tracer.diagnosis.objective import NEXT, SMALL, target
 from tracer.diagnosis.still import LOW, blocks
 from tracer.measures.aliases import Head
+from tracer.measures.references import references
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -110,12 +111,13 @@ def unigram(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
 
     The held-out one of our runs, and the training loss of watched ones beside that of counting on the same batches.
     """
-    if not meta.get("unigram_loss"):
+    level = references(meta).get("unigram")
+    if not level:
         yield from _counting(meta, trace)
         return
-    if trained_below(trace, (1 - GAIN) * float(meta["unigram_loss"])):  # more than that was learned, by heart
+    if trained_below(trace, (1 - GAIN) * level):  # more than that was learned, by heart
         return
-    trace, level = finite_rows(trace, "val_loss"), float(meta["unigram_loss"])
+    trace = finite_rows(trace, "val_loss")
     loss = trace["val_loss"].values
     if len(loss) < ENOUGH or loss[len(loss) // 2] - loss[-1] > GAIN * level:  # it still falls
         return

@@ -18,6 +18,7 @@ from tracer.diagnosis.objective import CLOSE, COMMON, LEAKS, SILENT, TWICE_CLOSE
 from tracer.diagnosis.still import SAME
 from tracer.diagnosis.symmetry import ALIKE, EQUAL, SHOWN, SPREAD, STATISTICS
 from tracer.diagnosis.unused import IDLE_LOSS, WRITES
+from tracer.measures.references import references
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -54,7 +55,7 @@ def _records(trace: xr.Dataset, name: str) -> int:
 
 def _counted(meta: dict[str, Any], trace: xr.Dataset) -> bool:
     """Is the loss of counting known, and the loss beside it?"""
-    if meta.get("unigram_loss"):
+    if references(meta).get("unigram"):
         return _records(trace, "val_loss") >= ENOUGH
     if values(trace, "unigram_loss") is None or values(trace, "train_loss") is None:
         return False

@@ -78,6 +78,6 @@ class OwnRows(Protocol):
     @property
     def names(self) -> tuple[str, ...]: ...
 
-    def __call__(self, block: RowBlock) -> dict[str, Float[Tensor, "batch head query_pos"]]:
+    def __call__(self, block: RowBlock, /) -> dict[str, Float[Tensor, "batch head query_pos"]]:
         """One number a row by each name, all of them there."""
         ...

@@ -25,6 +25,8 @@ class Scale:
     chance: float | None = None
     mark: str = "chance"
     """What the dashed line at `chance` is called."""
+    marks: tuple[tuple[str, float], ...] = ()
+    """Further values with their names, which curves draw as dotted lines."""
 
     def payload(self) -> dict[str, Any]:
         """The scale as the components' scripts read it; they know the palettes by name."""

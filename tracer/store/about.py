@@ -83,12 +83,13 @@ class About:
 
 
 @functools.lru_cache(256)
-def of_config(config: TrainConfig, d_vocab: int) -> About:
-    """About a run that `tracer train` made."""
+def of_config(config: TrainConfig, d_vocab: int, bos: int | None = 0, no_data: str = "") -> About:
+    """About a run that `tracer train` made; `no_data`: why its data cannot be had in this process."""
     n_ctx = config.model.n_ctx
+    reasons: Reasons = {**of_ours(config.model), "held_out": no_data}
     return About(
-        "trained", n_ctx, d_vocab, period(d_vocab, n_ctx), config.steps, n_ctx, config.optim.batch_size * n_ctx, 0,
-        rebuilds=True, n_layers=config.model.n_layers, reasons=of_ours(config.model),
+        "trained", n_ctx, d_vocab, period(d_vocab, n_ctx), config.steps, n_ctx, config.optim.batch_size * n_ctx, bos,
+        rebuilds=True, n_layers=config.model.n_layers, reasons=reasons,
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from tracer.files.sealed import shapes
 from tracer.huggingface import building
 from tracer.huggingface.architectures import layout_of
 from tracer.measures.abilities import Asked
+from tracer.named_code import why_no_corpus
 from tracer.store import about, remote
 from tracer.store.effects_file import others, read_effects
 from tracer.store.layout import (
@@ -109,7 +110,9 @@ class Run:
         """What every run can say of its model, whoever wrote and trained it."""
         meta = self.meta
         if meta["format"] == FORMAT:
-            return about.of_config(self.config, meta["d_vocab"])
+            config = self.config
+            not_here = why_no_corpus(config.data.corpus) if config.data.is_own else ""
+            return about.of_config(config, meta["d_vocab"], meta.get("bos", 0), not_here)
         try:
             return about.of_meta(meta)
         except (KeyError, TypeError, AttributeError) as error:

@@ -149,7 +149,11 @@ class Trained(Meta):
 
     config: Facts
     d_vocab: Vocabulary
+    bos: Annotated[int, Field(ge=0, le=MOST_VOCABULARY)] | None = 0
+    references: Annotated[dict[Annotated[str, Field(max_length=60)], float], Field(max_length=33)] = {}
+    """Losses in nats, by name, that the run's own is compared with."""
     unigram_loss: float | None = None
+    """One of them, as runs of before say it."""
 
 
 class Foreign(Meta):

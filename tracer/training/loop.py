@@ -24,13 +24,14 @@ from tracer import data as data_module
 from tracer.config import TrainConfig
 from tracer.config.fields import to_dict
 from tracer.data.counting import unigram_loss
+from tracer.data.own import Make
 from tracer.data.own_probe import Own, Probes
 from tracer.heads.own_measures import Measures
 from tracer.interventions import clamps
 from tracer.interventions.edits import recording
 from tracer.measures.gradients import gradients
 from tracer.model import Transformer
-from tracer.named_code import same_code
+from tracer.named_code import name_of, note_named, same_code
 from tracer.store import FORMAT, Run, RunWriter, open_run, resolve
 from tracer.store.labels import Labels
 from tracer.store.provenance import process, provenance
@@ -87,6 +88,7 @@ def train(
     overwrite: bool = False, *, on_record: OnRecord | None = None, on_finding: OnFinding | None = None,
     measures: Measures = (), probes: Probes = None, scalars: Scalars | Sequence[Scalars] = (),
     settings: Mapping[str, Any] | None = None, note: str = "", tags: Sequence[str] = (),
+    corpus: str | Make | None = None,
 ) -> Run:  # fmt: skip
     """Train a new run and return it; a Ctrl-C stops it cleanly, and `resume` goes on from there.
 
@@ -100,7 +102,10 @@ def train(
     states are put back. Each as objects or as `module:name`; run.json has the names, and `resume` is given the same
     again. `settings`: facts of your own besides the config, by which runs are found and compared, as by `tags`; `note`
     is the one that the page Runs shows.
+    `corpus`: a function of (n_ctx, seed) that makes a source of tokens, or its `module:name` (docs/own.md); or any
+    other corpus. A `config.data.corpus` that names a function runs only where it is given here.
     """
+    config = _on(config, corpus)
     telling, extras = Telling(track, on_record, on_finding), Extras.given(measures, probes, scalars)
     labels = Labels.of(settings, note, tags)
     directory = resolve(config.run or f"{preset or 'run'}-{config.seed}")
@@ -112,22 +117,23 @@ def fork(
     track: str | Sequence[str] | None = None, *, on_record: OnRecord | None = None,
     on_finding: OnFinding | None = None, measures: Measures = (), probes: Probes = None,
     scalars: Scalars | Sequence[Scalars] = (), settings: Mapping[str, Any] | None = None, note: str = "",
-    tags: Sequence[str] = (),
+    tags: Sequence[str] = (), corpus: str | Make | None = None,
 ) -> Run:  # fmt: skip
     """Train a new run from the weights that another had after `step` updates, on the batches that come next there.
 
     `config` (default: the parent's) may change everything but the model and its tokens. The optimiser goes on, too,
     where the parent keeps its state of `step` (`run.state_steps`) and it is the same one: with nothing changed, the new
     run is the parent to the bit. Else it starts fresh. run.json says which.
-    `track`, `on_record`, `on_finding`, `measures`, `probes`, `scalars`, `settings`, `note`, `tags`: as in `train`;
-    `track` is the parent's, unless told. The parent's code is named again: it is never taken from a run directory.
+    `track`, `on_record`, `on_finding`, `measures`, `probes`, `scalars`, `settings`, `note`, `tags`, `corpus`: as in
+    `train`; `track` is the parent's, unless told. The parent's code is named again: it is never taken from a run
+    directory.
     """
     labels, extras = Labels.of(settings, note, tags), Extras.given(measures, probes, scalars)
     parent = run if isinstance(run, Run) else open_run(run)
     extras.check(parent, more=True)
     theirs = parent.config
     telling = Telling(parent.meta.get("track", ()) if track is None else track, on_record, on_finding)
-    config = replace(theirs, run=None) if config is None else config
+    config = _on(replace(theirs, run=None) if config is None else config, corpus)
     _refuse_another_model(parent.name, theirs, config)
     if config.steps <= step:
         raise ValueError(f"steps={config.steps} leaves nothing to train after step {step}: give a larger number")
@@ -177,11 +183,13 @@ def _begin(
     meta = {
         "format": FORMAT, "preset": preset, "config": to_dict(config), "seed": config.seed, "parent": parent,
         "corpus": {"name": job.data.name, "hash": job.data.hash}, "d_vocab": job.data.d_vocab,
-        "unigram_loss": unigram_loss(job.data, config.record.val_rows),
+        "references": {"unigram": unigram_loss(job.data, config.record.val_rows), **job.data.references},
         "n_params": sum(p.numel() for p in job.raw.parameters()), "device": str(job.accelerator.device),
         "step": start, "snapshot_steps": snapshots, "state_steps": states, "track": list(telling.to), **extras.facts,
         **provenance(), **process(), **labels.facts,
     }  # fmt: skip
+    if job.data.is_own:
+        meta["bos"] = job.data.bos
     writer = RunWriter.create(directory, meta, job.data.tokenizer, overwrite)
     with writer.abandoned_on_error():
         labels.write_note(writer.dir)
@@ -201,16 +209,19 @@ def _plan(job: Job, first: int) -> tuple[list[int], list[int], int]:
 def resume(
     name: str | Path, steps: int | None = None, quiet: bool = False, *, on_record: OnRecord | None = None,
     on_finding: OnFinding | None = None, measures: Measures = (), probes: Probes = None,
-    scalars: Scalars | Sequence[Scalars] = (),
+    scalars: Scalars | Sequence[Scalars] = (), corpus: str | Make | None = None,
 ) -> Run:  # fmt: skip
     """Go on with a run where its last resume point is; `steps` makes it longer than planned. Its trackers are told on;
-    `on_record`, `on_finding`: as in `train`. `measures`, `probes`, `scalars`: those that the run was begun with, named
-    again."""
+    `on_record`, `on_finding`: as in `train`. `measures`, `probes`, `scalars`, `corpus`: those that the run was begun
+    with, named again."""
     extras = Extras.given(measures, probes, scalars)
     refuse_writing(name)
     run = open_run(name)
     extras.check(run)
     config = run.config if steps is None else replace(run.config, steps=steps)
+    before = [config.data.corpus] if config.data.is_own else []
+    same_code(run.name, "corpus", before, [] if corpus is None else [name_of(corpus)])
+    config = _on(config, corpus)
     start = run.resume_step()
     if run.status == "diverged":
         at = (run.meta.get("divergence") or run.meta)["step"]
@@ -251,6 +262,16 @@ def resume(
     return _loop(job, session, start, run.dir)
 
 
+def _on(config: TrainConfig, corpus: str | Make | None) -> TrainConfig:
+    """The configuration with a corpus that a person names in place of its own."""
+    if corpus is None:
+        return config
+    config = replace(config, data=replace(config.data, corpus=name_of(corpus)))
+    if config.data.is_own:
+        note_named(corpus, "data.corpus")
+    return config
+
+
 def prepare(config: TrainConfig) -> Job:
     """Data, model and optimisers on their device."""
     if config.device == "cuda" and not torch.cuda.is_available():
@@ -282,20 +303,27 @@ def prepare(config: TrainConfig) -> Job:
     return Job(config, data, accelerator, raw, model, optimizers, bf16)
 
 
+IGNORED = -100
+"""The target of which torch's cross-entropy takes no loss."""
+
+
 def forward_backward(job: Job, step: int, alone: bool = False) -> Tensor:
-    """Gradients of batch `step` and its mean loss, over all micro-batches and processes.
+    """Gradients of batch `step` and its mean loss over the targets that count, of all micro-batches and processes.
 
     `alone`: this process does the whole batch on the bare model while the others wait or are gone.
     """
     config, accelerator = job.config, job.accelerator
     rank, world = (0, 1) if alone else (accelerator.process_index, accelerator.num_processes)
     model = job.raw if alone else job.model
-    batch = job.data.train(step, config.optim.batch_size)[rank::world]
+    rows = job.data.train(step, config.optim.batch_size)
+    counted = job.data.counted(rows)
+    targets = rows[:, 1:] if counted is None else rows[:, 1:].masked_fill(~counted, IGNORED)
+    batch, answers = (part[rank::world].to(accelerator.device) for part in (rows, targets))
     if config.model.dropout:
         torch.manual_seed(dropout_seed(config.seed, step, rank))
     total = torch.zeros((), device=accelerator.device)
-    micros = batch.to(accelerator.device).chunk(config.optim.accumulate)
-    for i, micro in enumerate(micros):
+    micros = batch.chunk(config.optim.accumulate)
+    for i, (micro, answer) in enumerate(zip(micros, answers.chunk(config.optim.accumulate), strict=True)):
         last = i == len(micros) - 1
         with (
             repeatable(accelerator.device),
@@ -303,7 +331,11 @@ def forward_backward(job: Job, step: int, alone: bool = False) -> Tensor:
         ):
             with torch.autocast(accelerator.device.type, torch.bfloat16, enabled=job.bf16):
                 logits = model(micro[:, :-1])
-            loss = F.cross_entropy(logits.float().flatten(0, 1), micro[:, 1:].flatten()) / len(micros)
+            flat, wanted = logits.float().flatten(0, 1), answer.flatten()
+            if counted is None:
+                loss = F.cross_entropy(flat, wanted) / len(micros)
+            else:  # each target alike, however many a micro-batch or a process has; gradients are means over processes
+                loss = F.cross_entropy(flat, wanted, reduction="sum") * (world / int(counted.sum()))
             accelerator.backward(loss)
         total += loss.detach()
     return total if world == 1 else accelerator.reduce(total, "mean")  # type: ignore[return-value]

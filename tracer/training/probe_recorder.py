@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tracer.config import RecordConfig, TrainConfig
@@ -80,10 +80,11 @@ class ProbeRecorder:
     def __init__(self, model: Transformer, config: RecordConfig, data: Data, own: Own | None = None) -> None:
         self.device = model.embed.W_E.device
         n_ctx, self.d_vocab = model.config.n_ctx, model.embed.W_E.shape[0]
-        self.val = data.val(config.val_rows).to(self.device)
-        self.context = probes.in_context(data.val(config.icl_rows).to(self.device), data.bos)
+        self.val, self.counted = self._held_out(data, config.val_rows)
+        rows, counted = self._held_out(data, config.icl_rows)
+        self.context = probes.in_context(rows, data.bos, counted)
         self.icl_every = config.icl_every
-        self.repeat = probes.repeated(self.d_vocab, n_ctx, data.bos, batch=config.repeat_rows)
+        self.repeat = probes.repeated(self.d_vocab, n_ctx, data.bos or 0, batch=config.repeat_rows)
         self.repeat_tokens = self.repeat.tokens.to(self.device)
         control = self.repeat.control[:CONTROL_ROWS].to(self.device)
         self.both = torch.cat([self.repeat_tokens, control])
@@ -105,9 +106,16 @@ class ProbeRecorder:
         self.own_tokens = {
             name: probe.fitting(name, self.d_vocab, n_ctx).to(self.device) for name, probe in self.own.probes.items()
         }
+        self.is_own = data.is_own  # then nobody else can make these rows again, and they are kept
         self.tokenizer, self.config = data.tokenizer, model.config
         self.params = dict(model.named_parameters())
         self.clock = Clock(self.device)
+
+    def _held_out(self, data: Data, n: int) -> tuple[Tensor, Tensor | None]:
+        """Held-out rows, and which of their targets count in a loss."""
+        rows = data.val(n)
+        counted = data.counted(rows)
+        return rows.to(self.device), None if counted is None else counted.to(self.device)
 
     def layout(self) -> TraceLayout:
         """The variables and coordinates of this run's trace."""
@@ -127,6 +135,11 @@ class ProbeRecorder:
         said = MEASURES["loss_by_position"].attributes(setting)
         variables["loss_by_position"] = Variable(("pos",), (c.n_ctx,), attrs=said)
         variables["tokens_seen"] = Variable((), (), "float64", MEASURES["tokens_seen"].attrs)
+        if self.is_own:
+            counted = torch.ones_like(self.val[:, 1:], dtype=torch.bool) if self.counted is None else self.counted
+            coords["held_out_tokens"] = (("row", "token"), self.val.cpu().numpy(), {"long_name": "held-out rows"})
+            said = {"long_name": "which targets count in a loss: at j, token j + 1"}
+            coords["held_out_counted"] = (("row", "pos"), counted.cpu().numpy(), said)
         return variables, coords
 
     def _sequences(self, name: str) -> int:
@@ -192,9 +205,9 @@ class ProbeRecorder:
         for name, tokens in self.own_tokens.items():
             row |= self._on_own(model, name, tokens)
         row |= context | {
-            "val_loss": loss.mean(),
-            "val_loss" + SE: probes.standard_error(loss.mean(1)),
-            "loss_by_position": loss.mean(0),
+            "val_loss": probes.mean_loss(loss, self.counted),
+            "val_loss" + SE: probes.standard_error(_of_rows(probes.mean_loss(loss, self.counted, 1), self.counted)),
+            "loss_by_position": probes.mean_loss(loss, self.counted, 0),
             "resid_rms": torch.stack(
                 [_rms(text[name]) for name in (STREAM, *(f"blocks.{i}.hook_resid_post" for i in layers))]
             ),
@@ -227,7 +240,8 @@ class ProbeRecorder:
             self.context.losses(_logits(model, *_read(model, rows[:, :-1]), at=slice(-width, None)))
             for rows in (full, short)
         )
-        by_row = probes.icl_score(late, early)
+        counted = self.context.counted
+        by_row = _of_rows(probes.icl_score(late, early, counted), counted)
         return {"icl_score": by_row.mean(), "icl_score" + SE: probes.standard_error(by_row)}
 
     def _repeated(self, model: Transformer, read: Read) -> dict[str, Float[Tensor, " batch"]]:
@@ -278,6 +292,11 @@ class ProbeRecorder:
         return gradients.fetch({
             **norms, **clipped, "clip_factor": clip_factor, "update_ratio": ratio, "head_update_ratio": head_ratio,
         })  # fmt: skip
+
+
+def _of_rows(means: Float[Tensor, " batch"], counted: Bool[Tensor, "batch pos"] | None) -> Float[Tensor, " row"]:
+    """Means of the rows in which a target counts."""
+    return means if counted is None else means[counted.any(1)]
 
 
 def _read(model: Transformer, tokens: Tensor) -> Read:

@@ -254,7 +254,8 @@ class TrainingSession:
     def _sample(self, step: int) -> None:
         """Continue the held-out prompt at each temperature."""
         n_ctx = self.model.config.n_ctx
-        prompt = [self.data.bos, *self.data.tokenizer.encode(self.data.prompt).ids][: n_ctx // 2]
+        start_token = [] if self.data.bos is None else [self.data.bos]
+        prompt = [*start_token, *self.data.tokenizer.encode(self.data.prompt).ids][: n_ctx // 2]
         device = self.model.embed.W_E.device
         tokens = torch.tensor([prompt] * len(TEMPERATURES), device=device)
         try:
@@ -263,7 +264,7 @@ class TrainingSession:
             return
         for temperature, ids in zip(TEMPERATURES, texts.tolist(), strict=True):
             text = self.data.tokenizer.decode(ids)
-            start = self.data.tokenizer.decode(prompt[1:])
+            start = self.data.tokenizer.decode(prompt[len(start_token) :])
             self.writer.sample({"step": step, "temperature": temperature, "prompt": start, "text": text})
             self.terminal.say(f"  sample at temperature {temperature}: {text[:100]!r}")
 

@@ -92,7 +92,8 @@ def _find(view: View) -> str:
     measure = view.selection.measure if head_scores.holds(view.trace, view.selection.measure) else "induction"
     if not view.runs or view.run.about.d_vocab is None:
         return f"{_opened(view)}\n{_recorded(view, [measure])}"
-    text = "tokens = text if (text := batches(run).text) is not None else batches(run).repeat.tokens"
+    cut = "" if view.run.about.n_ctx is None else f"[:, :{view.run.about.n_ctx}]"
+    text = f"tokens = text{cut} if (text := batches(run).text) is not None else batches(run).repeat.tokens"
     imports = (
         "from tracer.analysis.eval_sequences import batches",
         "from tracer.analysis.max_activating import search, strongest, typical",

@@ -47,11 +47,12 @@ def draw_costs(run: Run, setup: Setup) -> None:
         before = ablation.clean(setup.opened, setup.step)
     except ValueError as error:
         choosers.refuse(str(error))
-    note = ablation.batches(setup.opened).note
+    given = ablation.batches(setup.opened)
+    note, some = given.note, given.counted != slice(None)
     said = {
         "repeat": "Random tokens, said twice. The loss of the second time, where copying gives the answer.",
         "text": ("Text that was kept with the run." if note else "Text that it was not trained on.")
-        + " The loss of all its tokens.",
+        + (" The loss of the tokens that count." if some else " The loss of all its tokens."),
     }
     for column, name in zip(st.columns(len(before)), before, strict=True):
         with column, st.container(border=True, height="stretch", gap="xsmall"):

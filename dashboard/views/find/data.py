@@ -49,13 +49,14 @@ def text(run: Run) -> SearchedText:
     from tracer.analysis.eval_sequences import batches
 
     found = batches(run)
-    if not found.note:
+    if run.can("held_out") and not found.note:
         config = run.config
         n_ctx, corpus = config.model.n_ctx, config.data.corpus
         rows = data.build(config.data, n_ctx, config.seed).val(max_activating.rows_of_text(n_ctx))[:, :n_ctx]
         return _numbered(rows.numpy(), f"rows of {RANDOM[corpus]}" if corpus in RANDOM else "rows of held-out text")
     if found.text is not None:
-        return _numbered(found.text.numpy(), "passages that the run kept", found.note)
+        rows = found.text.numpy()[:, : run.about.n_ctx]
+        return _numbered(rows, "passages that the run kept" if found.note else "held-out rows", found.note)
     return _numbered(found.repeat.tokens.numpy(), "rows of random tokens that repeat", found.note)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +20,8 @@ Window = tuple[int, int, int, int, int]
 WARM = "warm-up ends"
 LANE, FOOT = 76, 48
 """Pixels of a lane with its name, and below all of them."""
+BAND, NAME = 0.58 * LANE, 10
+"""Those of its curve alone, and of the name of a mark."""
 CLOSE = 0.3
 """Of a band's height: nearer to each other, the least and the greatest value of a curve have no room for their labels,
 and the ends of the band are labelled."""
@@ -36,11 +38,13 @@ def timeline(
     step: int | None = None,
     log_x: bool = False,
     warmup: float | None = None,
+    marks: Sequence[Mapping[str, float]] = (),
 ) -> go.Figure:
     """A lane each of (steps, values), top to bottom as given, with its range, window and interval of the date.
 
     `numbers` are those of events; `margins` are drawn as bands; at the right stands each value at `step`, or the last;
-    a dotted line marks the end of the warm-up.
+    a dotted line marks the end of the warm-up. `marks`: values with a name, by lane, as dotted lines where they are
+    near the curve.
     """
     import plotly.graph_objects as go
 
@@ -69,6 +73,21 @@ def timeline(
             "domain": [top - 0.94 / n, top - 0.36 / n], "tickvals": sorted(set(ends)), "tickformat": ".3g",
             "tickfont": {"size": 10}, "showgrid": False, "zeroline": False, "fixedrange": True,
         }  # fmt: skip
+        if near := _near(marks[i], ends) if marks else {}:
+            lowest, highest = min(*ends, *near.values()), max(*ends, *near.values())
+            pad = 0.08 * (highest - lowest)
+            figure.layout[f"yaxis{axis[1:]}"].range = [lowest - pad, highest + pad]
+            pixels = BAND / (highest - lowest + 2 * pad)
+            heights = {mark: (value - lowest + pad) * pixels for mark, value in near.items()}
+            raised = _apart(heights, BAND)
+            for mark, value in near.items():
+                level = {"xref": "paper", "yref": axis}
+                line = {"color": ink.text, "width": 1, "dash": "dot"}
+                shapes.append(dict(type="line", layer="below", line=line, x0=0, x1=1, y0=value, y1=value, **level))
+                texts.append(dict(
+                    text=f"{plain(mark)} {value:.3g}", x=0, xanchor="left", y=value, yanchor="middle",
+                    yshift=raised[mark] - heights[mark], showarrow=False, font={"size": 9}, borderpad=0, **level,
+                ))  # fmt: skip
         if window:
             first, middle, last, low, high = places([*window, *x], log_x)[:5]
             shown = {"yref": f"{axis} domain", "y0": -0.05, "y1": 1.05, "layer": "below"}
@@ -115,6 +134,24 @@ def timeline(
     )  # fmt: skip
     step_axis(figure, log_x, anchor="free", position=0)
     return figure
+
+
+def _near(marks: Mapping[str, float], ends: Sequence[float]) -> dict[str, float]:
+    """The marks that leave a curve between these ends its room."""
+    room = (ends[1] - ends[0]) / 2
+    return {name: value for name, value in marks.items() if ends[0] - room < value < ends[1] + room}
+
+
+def _apart(heights: Mapping[str, float], top: float) -> dict[str, float]:
+    """Pixels at which the names of marks stand, none over another, as near to their lines as that allows."""
+    order = sorted(heights, key=lambda name: heights[name])
+    gap, found, below = min(NAME, top / max(1, len(order) - 1)), {}, -NAME
+    for name in order:
+        found[name] = below = max(heights[name], below + gap)
+    above = top + gap
+    for name in reversed(order):
+        found[name] = above = min(found[name], above - gap)
+    return found
 
 
 def _ends(values: np.ndarray) -> list[float]:

@@ -22,6 +22,7 @@ from tracer.analysis import training_curves
 from tracer.analysis.training_curves import Curve, events
 from tracer.measures.change_points import FEWEST
 from tracer.measures.plateaus import APART, STANDS
+from tracer.measures.references import references
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _draw(run: Run) -> None:
     left, right = st.columns([9, 5], gap="large")
     with left:
         st.header("Every curve on one axis", anchor=False)
-        _draw_timeline(found, changed, warmup)
+        _draw_timeline(run, found, changed, warmup)
         if training_curves.readable(run):
             asked(data.wish(run), "Measure K-composition", key="ask_composition", at_once=data.may_read(run),
                   help="Reads the weights of every snapshot, of which there are many in this run.")  # fmt: skip
@@ -131,16 +132,18 @@ def _draw_closer(run: Run, trace: xr.Dataset, found: list[Curve], changed: list[
             draw_undoing(run, trace, phase)
 
 
-def _draw_timeline(found: list[Curve], changed: list[Curve], warmup: float | None) -> None:
+def _draw_timeline(run: Run, found: list[Curve], changed: list[Curve], warmup: float | None) -> None:
     """The curves in the order in which they changed; below them those that never did, unnumbered."""
     numbers = {curve.name: i + 1 for i, curve in enumerate(changed)}
     lanes = [*changed, *(curve for curve in found if curve.name not in numbers)]
     names = ("onset", "midpoint", "end", "low", "high")
     windows = [astuple(c.change)[:5] if c.change else None for c in lanes]
+    known = references(run.meta)
     figure = figures.timeline(
         [(c.steps, c.values) for c in lanes], [c.label for c in lanes], units=[c.unit for c in lanes], windows=windows,
         numbers=[numbers.get(c.name) for c in lanes], margins=[c.margins for c in lanes],
         step=state.read().step, log_x=state.read().log, warmup=warmup,
+        marks=[known if c.name == "val_loss" else {} for c in lanes],
     )  # fmt: skip
 
     def numbered() -> dict[str, list[Any]]:

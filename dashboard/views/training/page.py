@@ -22,6 +22,7 @@ from tracer.analysis.over_seeds import FEWEST, HIGHEST, LOWEST, SEEDS, mean_over
 from tracer.measures import MEASURES, in_trace, measures_in
 from tracer.measures.intervals import margins
 from tracer.measures.measure import LAYER
+from tracer.measures.references import references
 from tracer.pictures import curves
 from tracer.pictures.scales import of_measure
 from tracer.store import Run, nearest_row
@@ -35,6 +36,8 @@ POSITION_LINES = 6
 FEW = 8
 """Rows of a trace that make no curve."""
 LOSSES = {"train_loss": "train", "val_loss": "held-out"}
+UNIFORM = "uniform"
+"""The name of the reference that is a guess."""
 COPYING = {"repeat_loss": "repeated", "first_copy_loss": "when new"}
 CONTEXT = {"icl_score": "ICL"}
 PACE = {"learning_rate": "learning rate", "tokens_per_second": "tokens a second"}
@@ -236,11 +239,18 @@ def _draw_loss(run: Run, traces: dict[str, xr.Dataset], each: dict[str, xr.Datas
     lift = training_curves.perplexity if shown == "perplexity" else np.asarray
     label = "Perplexity" if shown == "perplexity" else "Loss"
     unit = "nats" if nats and shown != "perplexity" else ""
-    known = choosers.scale("val_loss", run).chance if nats else None
-    chance = None if known is None else float(lift(known))
+    known = {name: loss for name, loss in references(run.meta).items() if nats and name != UNIFORM}
+    guess = _guess(run) if nats else None
+    chance = None if guess is None else float(lift(guess))
     names = LOSSES if run.can("training") else LOSSES | {"val_loss": "text"}
-    scale = theme.Scale(label, unit, chance=chance, mark="uniform guess")
+    marks = tuple((name, float(lift(loss))) for name, loss in known.items())
+    scale = theme.Scale(label, unit, chance=chance, mark="uniform guess", marks=marks)
     _lines(traces, names, "loss", scale, lift=lift, each=each)
+
+
+def _guess(run: Run) -> float | None:
+    """The loss of a uniform guess, in nats: over what its source says that it is over, else over the vocabulary."""
+    return references(run.meta).get(UNIFORM, choosers.scale("val_loss", run).chance)
 
 
 def _measured_on(run: Run, traces: dict[str, xr.Dataset]) -> str:
@@ -386,9 +396,12 @@ def _draw_positions(run: Run, traces: dict[str, xr.Dataset], step: int | None) -
         _draw_by_position(run if run.name in held else None, blob)
         return
     ((name, trace),) = held.items()
+    steps, values = trace["step"].values, trace["loss_by_position"].values
+    if np.isfinite(values).any(axis=0).sum() < 2:
+        st.caption("The loss counts one position alone: there it is the held-out loss.")
+        return
     at = "At" if name == run.name else f"Of {theme.unmarked(name)}, at"
     st.caption(f"{at} the chosen step and on the way: the further right, the more the model has read.")
-    steps, values = trace["step"].values, trace["loss_by_position"].values
     chosen = nearest_row(steps, step)
     loss = trace["val_loss"].values if head_scores.holds(trace, "val_loss") else values.mean(axis=1)
     drawn = sorted({*rows.stages(loss, POSITION_LINES - 1), chosen})
@@ -404,7 +417,7 @@ def _draw_positions(run: Run, traces: dict[str, xr.Dataset], step: int | None) -
 
 def _draw_by_position(run: Run | None, blob: bytes, n_groups: int | None = None) -> None:
     """`run`: whose uniform guess is marked, none where its losses are not among these."""
-    chance = None if run is None else choosers.scale("val_loss", run).chance
+    chance = None if run is None else _guess(run)
     picture = curves.picture(
         blob, selectable=False, n_groups=n_groups, x_label="position", height=HEIGHT,
         scale=theme.Scale("Loss", "nats", chance=chance, mark="uniform guess"),

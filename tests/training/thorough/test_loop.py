@@ -44,6 +44,19 @@ def test_two_processes_of_accelerate_give_the_losses_of_one(tmp_path, free_port)
     assert not (tmp_path / "odd").exists()
 
 
+def test_two_processes_count_each_target_alike(tmp_path, free_port):
+    """Of the 8 rows of a batch, those of one process have more targets that count than those of the other."""
+    for name, world in (("one", 1), ("two", 2)):
+        args = ["train", "induction", "--run", str(tmp_path / name), "--steps", "6", "--record.every", "1",
+                "--model.d-model", "32", "--model.n-ctx", "4", "--optim.batch-size", "8", "--optim.accumulate", "2",
+                "--device", "cpu", "--data.corpus", "tests.own_data:Uneven"]  # fmt: skip
+        processes = [launch(free_port, rank, world, *args) for rank in range(world)]
+        outputs = [process.communicate(timeout=300)[0] for process in processes]
+        assert not any(process.returncode for process in processes), outputs
+    one, two = (open_run(tmp_path / name).trace["train_loss"].values for name in ("one", "two"))
+    np.testing.assert_allclose(two, one, rtol=1e-5)
+
+
 @pytest.mark.parametrize("name", list(PRESETS))
 def test_every_preset_takes_a_step(name, tmp_path):
     config = PRESETS[name].config

@@ -18,6 +18,7 @@ type Scale = {
   digits: number;
   chance?: number | null;
   mark?: string;
+  marks?: [name: string, value: number][];
   palette?: string;
 };
 /** What changes often: what is chosen, and whatever its picture is told. `seen`: when the host heard the last pick. */

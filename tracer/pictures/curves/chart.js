@@ -79,7 +79,11 @@ function newChart(part) {
     const forFocus = labels.length > 1 && !keyed ? Math.max(12, 8 + Math.min(widest(600), width / 5)) : 12;
     const margin = direct ? 14 + widest(700) : forFocus; // room for the name in focus
     const [bandLow, bandHigh] = (few && head.band) || [head.lo, head.hi]; // of many, only those in focus are drawn
-    const [low, high] = [Math.min(head.lo, bandLow), Math.max(head.hi, bandHigh)];
+    const ends = [head.lo, head.hi, bandLow, bandHigh];
+    const beyond = (Math.max(...ends) - Math.min(...ends)) / 2; // a mark so far away would leave the lines no room
+    const marks = (cue.scale.marks ?? []).map(([, value]) => (head.log_y ? Math.log10(value) : value));
+    const near = marks.filter((one) => one > Math.min(...ends) - beyond && one < Math.max(...ends) + beyond);
+    const [low, high] = [Math.min(...ends, ...near), Math.max(...ends, ...near)];
     const pad = (high - low) * 0.08;
     const fromZero = !head.log_y && low >= 0 && low < 0.35 * high; // where that costs little
     const [lo, hi] = looked.y ?? [fromZero ? 0 : low - pad, high + pad];
@@ -147,6 +151,33 @@ function newChart(part) {
     ctx.setLineDash([4, 4]);
     strokeLine(ctx, theme.muted, left, y, right, y);
     ctx.setLineDash([]);
+  }
+  /** Lines at values with a name, which stands above each at its left: there the curves are not yet. */
+  function drawMarks(ctx) {
+    const { theme, cue } = part;
+    const { left, right, top, height } = chart.layout;
+    const all = (cue.scale.marks ?? []).map(([name, value]) => ({
+      name: `${name} ${numberOf(value, { digits: 3 })}`,
+      y: yOf(chart.head.log_y ? Math.log10(value) : value)
+    }));
+    const shown = all.filter(({ y }) => y >= top && y <= top + height);
+    const heights = spreadNames(
+      shown.map(({ y }) => y - 3),
+      NAME_GAP - 1,
+      top + height - 3
+    );
+    ctx.setLineDash([1, 3]);
+    for (const { y } of shown) strokeLine(ctx, theme.text, left, Math.round(y) + 0.5, right, Math.round(y) + 0.5);
+    ctx.setLineDash([]);
+    const look = { colour: theme.text, font: `500 10px ${theme.mono}`, align: "left", baseline: "alphabetic" };
+    ctx.lineWidth = 3;
+    ctx.strokeStyle = css(theme.page);
+    ctx.font = look.font;
+    for (const [i, { name }] of shown.entries()) {
+      ctx.strokeText(name, left + 6, heights[i]); // so that no line runs through it
+      writeText(ctx, name, left + 6, heights[i], look);
+    }
+    ctx.lineWidth = 1;
   }
   function clipToPlot(ctx) {
     // bands, and lines when they are looked at closer, run on beyond the plot
@@ -249,5 +280,5 @@ function newChart(part) {
   }
 
   const reading = { load, layOut, plain, coded, bandAt, colourOf, yOf, yAt, isInside, namedAt };
-  return Object.assign(chart, reading, { drawFrame, drawLines, drawFocus, drawNames });
+  return Object.assign(chart, reading, { drawFrame, drawMarks, drawLines, drawFocus, drawNames });
 }

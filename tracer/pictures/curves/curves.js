@@ -316,7 +316,9 @@ function makeCurves(part) {
       shown = now;
       reset.hidden = !chart.looked.x && !chart.looked.y;
       chart.layOut(base.getContext("2d"));
-      chart.drawFrame(sized(axes, root.clientWidth, cue.height));
+      const frame = sized(axes, root.clientWidth, cue.height);
+      chart.drawFrame(frame);
+      chart.drawMarks(frame);
       chart.drawLines(sized(base, root.clientWidth, cue.height));
       writeTitle();
       const keys = cue.selectable ? " Arrow keys choose a line, Escape clears." : "";

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tracer.diagnosis import RULES, examine
+from tracer.diagnosis import RULES, Kind, examine
 from tracer.diagnosis.findings import Advice, Diagnosis, Finding
 from tracer.diagnosis.words import WIDTH, heads, report
 from tracer.presets import preset
@@ -41,7 +41,7 @@ def test_the_report_by_hand() -> None:
 
 
 def test_why_adds_the_rule_and_no_line_is_too_long() -> None:
-    texts = {kind: rule.text for kind, rule in RULES.items()}
+    texts: dict[Kind, str] = {kind: rule.text for kind, rule in RULES.items()}
     text = report("run", Diagnosis([one()], [], [], texts), why=True)
     assert "why: Found when" in text and RULES["scores"].text.split()[-1] in text
     assert max(map(len, text.splitlines())) <= WIDTH

@@ -13,6 +13,7 @@ from streamlit import config, file_util
 
 from dashboard.navigation import TITLES
 from dashboard.theme import STYLES
+from tracer.cli.own_pages import asked
 
 FONTS = ("inter-latin.woff2", "jetbrains-mono-latin.woff2")
 """Of dashboard/static: those that every page shows. Streamlit asks for its own font instead, which no page shows."""
@@ -39,7 +40,7 @@ def routes() -> list[Route]:
     """Every page by its name, and the one without."""
     base = config.get_option("server.baseUrlPath").strip("/")
     base = f"/{base}" if base else ""
-    return [Route(f"{base}/{name}", _answer) for name in ("", "landing", *TITLES)]
+    return [Route(f"{base}/{name}", _answer) for name in ("", "landing", *TITLES, *asked())]
 
 
 async def _answer(_request: Request) -> HTMLResponse:

@@ -7,6 +7,8 @@ import importlib
 import streamlit as st
 from streamlit.navigation.page import Page
 
+from tracer.cli.own_pages import asked
+
 TITLES = {
     "runs": "Runs",
     "heads": "Heads",
@@ -28,7 +30,9 @@ def page(name: str) -> Page:
 def pages(shown: str = "landing") -> list[Page]:
     """The menu; Streamlit serves the default page at / only, so /runs is a page too, and the menu shows one of them."""
     twins = [_page("runs", url, shown=url == shown) for url in ("landing", "runs")]
-    return [*twins, *(page(name) for name in TITLES if name != "runs")]
+    view = importlib.import_module("dashboard.views.own.page")
+    own = [st.Page(view.page_of(name, path), title=view.title(name), url_path=name) for name, path in asked().items()]
+    return [*twins, *(page(name) for name in TITLES if name != "runs"), *own]
 
 
 def _page(name: str, url: str, shown: bool = True) -> Page:

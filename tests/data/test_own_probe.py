@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tracer.data.own_probe import Own, Probe, given_probes, on_targets
+from tracer.data.own_probe import OwnRecord, Probe, given_probes, on_targets
 from tracer.heads import pattern, stats
 from tracer.heads.averages import own_means
 from tracer.heads.own_measures import measure
@@ -21,7 +21,7 @@ PAIRS = [(0, 5, 2), (0, 5, 3), (0, 9, 9), (1, 11, 0), (1, 3, 1)]
 def test_a_score_is_the_weight_on_the_keys_that_are_named(block_scores: int) -> None:
     dice = torch.Generator().manual_seed(3)
     q, k = (torch.randn(2, 12, 3, 4, generator=dice) for _ in range(2))
-    own = Own.given((), {"ioi": Probe(TOKENS, {"name mover": PAIRS})}, print)
+    own = OwnRecord.given((), {"ioi": Probe(TOKENS, {"name mover": PAIRS})}, print)
     asked = own.measures.on("ioi")
     assert asked is not None and asked.names == ("ioi_name_mover",)
     found = own_means(stats(q, k, scale=0.5, own=asked, block_scores=block_scores), asked.names, slice(None))
@@ -88,6 +88,6 @@ def test_names_are_taken_once() -> None:
         with pytest.raises(ValueError, match=why):
             given_probes(probes)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="measure other: there is no probe 'there'"):
-        Own.given(other, {"p": Probe(TOKENS)}, print)
+        OwnRecord.given(other, {"p": Probe(TOKENS)}, print)
     with pytest.raises(ValueError, match="two are called p_loss"):
-        Own.given(p_loss, {"p": Probe(TOKENS)}, print)
+        OwnRecord.given(p_loss, {"p": Probe(TOKENS)}, print)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 GUIDES = ("docs/index.md", "docs/student.md", "docs/researcher.md", "docs/practitioner.md", "docs/recording.md",
           "docs/own.md", "checkpoints/README.md")  # fmt: skip
-FILE = re.compile(r"# (\w+\.py)\n")
+FILE = re.compile(r"# ([\w/]+\.py)\n")
 """Begins a block that a reader saves in a file of that name."""
 LATER = "# not run "
 """Begins a block that cannot run here, and says why."""
@@ -55,6 +55,7 @@ def test_a_page_runs_from_top_to_bottom(page: str, here: Path) -> None:
     for nth, (kind, code) in enumerate(found):
         if kind == "python":
             if saved := FILE.match(code):
+                Path(saved[1]).parent.mkdir(exist_ok=True)
                 Path(saved[1]).write_text(code)
             compiled = compile(code, f"{page}, block {nth}", "exec")
             if not code.startswith(LATER):

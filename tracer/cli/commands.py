@@ -107,7 +107,7 @@ def _view(args: list[str]) -> Callable[..., int]:
     def view(
         runs: tyro.conf.Positional[tuple[str, ...]] = (), /, host: str = HERE[0], port: int | None = None,
         read_only: bool = not here, browser: bool = here and sys.stdin.isatty(), build: tuple[str, ...] = (),
-        token: bool = False, layout: str | None = None,
+        token: bool = False, layout: str | None = None, pages: str | None = None,
     ) -> int:  # fmt: skip
         """Open the dashboard in the browser: every run of a folder, or one run, or the offer to train the demo.
 
@@ -128,8 +128,10 @@ def _view(args: list[str]) -> Callable[..., int]:
                 this machine are asked anyway, and you are not. macOS does not.
             layout: A YAML or JSON file that says where such models keep what writes to their residual stream (the
                 fields of tracer.Layout), for runs that do not say it themselves.
+            pages: A folder of pages of your own: each file.py with `def page(run, selection)`, in Streamlit, stands in
+                the menu. The code runs with your rights, for everybody who opens the page.
         """
-        return serving.view(runs, host, port, read_only, browser, build, token, layout)
+        return serving.view(runs, host, port, read_only, browser, build, token, layout, pages)
 
     return view
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import tracer
+from tracer.cli import own_pages
 from tracer.cli.output import say
 from tracer.files import private
 
@@ -34,7 +35,7 @@ ENDS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGQUIT") if ha
 def view(
     runs: tuple[str, ...] = (), /, host: str = "localhost", port: int | None = None,
     read_only: bool = False, browser: bool = True, build: tuple[str, ...] = (), token: bool = False,
-    layout: str | None = None,
+    layout: str | None = None, pages: str | None = None,
 ) -> int:  # fmt: skip
     """Serve the dashboard until Ctrl-C; `tracer.cli.commands` says what each word means."""
     from tracer.huggingface import building
@@ -42,6 +43,8 @@ def view(
     from tracer.store.following import follow, update
 
     building.allow(*build, layout=layout)
+    if pages:
+        own_pages.files(pages)
     roots, run = _where(runs)
     for url, why in update([] if runs else [place for place in PLACES if remote.is_url(place)]).items():
         say(f"{url} is shown as it was last fetched: {why}")
@@ -49,7 +52,7 @@ def view(
     made = secrets.token_urlsafe(24) if not chosen and (token or host not in HERE) else ""
     settings = {
         "MANYEYES_RUNS": os.pathsep.join(map(str, roots)), "MANYEYES_TOKEN": chosen or made,
-        "MANYEYES_READ_ONLY": str(int(read_only)),
+        "MANYEYES_READ_ONLY": str(int(read_only)), own_pages.SETTING: str(Path(pages).resolve()) if pages else "",
     }  # fmt: skip
     with dashboard(host, port, settings) as (server, at), contextlib.ExitStack() as stack:
         query = {"run": run} if run else {}

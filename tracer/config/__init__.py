@@ -16,7 +16,7 @@ CORPORA = ("python-stdlib", "repeated-random", "markov")
 """Corpora that need no files; anything else is a path, `hf:NAME` for a Hugging Face dataset, or code."""
 
 OWN_CODE = re.compile(r"(?!hf:)[\w.]+:[\w.<>]+")
-"""`module:name` of a function that makes a source (`tracer.data.own`); a file of such a name is ./module:name."""
+"""module:name of a function that makes a source (`tracer.data.own_source`); a file of such a name: "./module:name"."""
 
 DRAWS = 5
 """Other sequences that resample ablation takes a replacement from, for a mean, unless told otherwise."""

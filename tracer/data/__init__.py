@@ -16,7 +16,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from tracer.config import DataConfig
-from tracer.data import cache, own, sources, text
+from tracer.data import cache, own_source, sources, text
 from tracer.data.corpora import python_passages
 from tracer.data.prompts import Encoded, PromptTooLong, encode_prompt, shorten
 from tracer.data.tokenizer import BOS, BOS_ID, is_words, token_strings, words
@@ -70,14 +70,14 @@ class Data:
         """Which targets of these rows count in a loss: BoolTensor [n n_ctx], entry j is token j + 1; None: all do."""
         import torch
 
-        if not isinstance(self.source, own.Own) or not self.source.has_mask:
+        if not isinstance(self.source, own_source.OwnSource) or not self.source.has_mask:
             return None
         return torch.from_numpy(self.source.loss_mask(rows.numpy()))
 
     @property
     def is_own(self) -> bool:
         """Does it come from a function of somebody's own, which other processes lack?"""
-        return isinstance(self.source, own.Own)
+        return isinstance(self.source, own_source.OwnSource)
 
 
 def build(config: DataConfig, n_ctx: int, seed: int) -> Data:
@@ -113,7 +113,7 @@ def build(config: DataConfig, n_ctx: int, seed: int) -> Data:
 
 
 def _own(corpus: str, n_ctx: int, seed: int, n_prompt: int) -> Data:
-    found = own.made(corpus, n_ctx, seed)
+    found = own_source.made(corpus, n_ctx, seed)
     first = found.source.held_out(1)[0].tolist()
     ids = first[first[0] == found.bos :][:n_prompt]
     prompt = " ".join(token_strings(found.tokenizer, ids)) if is_words(found.tokenizer) else found.tokenizer.decode(ids)

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 MOST_TOKENS = 2**20
 """Of a probe: it is run at every record."""
-Probes = str | Mapping[str, "Probe"] | Iterable[str | Mapping[str, "Probe"]] | None
-"""What may be given as `probes=`."""
 Pairs = Int[Tensor, "pair sequence_query_key"]
 
 
@@ -104,6 +102,10 @@ class Probe:
         )  # fmt: skip
 
 
+Probes = str | Mapping[str, Probe] | Iterable[str | Mapping[str, Probe]] | None
+"""What may be given as `probes=`."""
+
+
 def on_targets(pairs: Pairs, block: RowBlock) -> Float[Tensor, "batch head query_pos"]:
     """The weight on the keys that are named, by row; nan where a row has none."""
     batch, heads, rows, keys = block.pattern.shape
@@ -152,14 +154,14 @@ def given_probes(probes: Probes) -> dict[str, Probe]:
 
 
 @dataclass
-class Own:
+class OwnRecord:
     """What a user adds to each record of heads: measures, and probes that they and scores are taken on."""
 
     measures: OwnMeasures
     probes: dict[str, Probe]
 
     @classmethod
-    def given(cls, measures: Measures, probes: Probes, say: Callable[[str], None]) -> Own:
+    def given(cls, measures: Measures, probes: Probes, say: Callable[[str], None]) -> OwnRecord:
         """ValueError for what is none, for a name that is there twice, and for a measure on a probe that is not."""
         theirs, rows = given_probes(probes), given(measures)
         for one in rows:

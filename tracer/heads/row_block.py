@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from einops import rearrange, repeat
 from jaxtyping import Float, Int
@@ -72,6 +72,7 @@ class RowBlock:
         return self.vectors[name]
 
 
+@runtime_checkable
 class OwnRows(Protocol):
     """Measures of one's own, asked for a block of rows."""
 

@@ -24,8 +24,8 @@ from tracer import data as data_module
 from tracer.config import TrainConfig
 from tracer.config.fields import to_dict
 from tracer.data.counting import unigram_loss
-from tracer.data.own import Make
-from tracer.data.own_probe import Own, Probes
+from tracer.data.own_probe import OwnRecord, Probes
+from tracer.data.own_source import Make
 from tracer.heads.own_measures import Measures
 from tracer.interventions import clamps
 from tracer.interventions.edits import recording
@@ -53,12 +53,12 @@ from tracer.training.session import TrainingSession
 class Extras:
     """What a user adds to each record, whose code is named again by whoever goes on with the run."""
 
-    own: Own
+    own: OwnRecord
     functions: ScalarFunctions
 
     @classmethod
     def given(cls, measures: Measures, probes: Probes, scalars: Scalars | Sequence[Scalars]) -> Extras:
-        return cls(Own.given(measures, probes, say), ScalarFunctions(scalars))
+        return cls(OwnRecord.given(measures, probes, say), ScalarFunctions(scalars))
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tracer.config import RecordConfig, TrainConfig
 from tracer.data import Data, probes, token_strings
-from tracer.data.own_probe import Own
+from tracer.data.own_probe import OwnRecord
 from tracer.heads import pattern, probe_errors, probe_scores, stats
 from tracer.heads.averages import own_means
 from tracer.interventions.edits import recording
@@ -77,7 +77,7 @@ def record_steps(config: TrainConfig, snapshots: list[int]) -> list[int]:
 class ProbeRecorder:
     """Holds the probes, measures on them, and knows what the measuring cost."""
 
-    def __init__(self, model: Transformer, config: RecordConfig, data: Data, own: Own | None = None) -> None:
+    def __init__(self, model: Transformer, config: RecordConfig, data: Data, own: OwnRecord | None = None) -> None:
         self.device = model.embed.W_E.device
         n_ctx, self.d_vocab = model.config.n_ctx, model.embed.W_E.shape[0]
         self.val, self.counted = self._held_out(data, config.val_rows)
@@ -101,7 +101,7 @@ class ProbeRecorder:
                 f"than a record may hold, {MOST_CHUNK >> 20} MB; at most {fits} fit, or keep those of fewer prompts "
                 f"(record.text_prompts={config.text_prompts}, record.repeat_prompts={config.repeat_prompts})"
             )
-        self.own = own or Own.given((), None, print)
+        self.own = own or OwnRecord.given((), None, print)
         """What a user adds to each record."""
         self.own_tokens = {
             name: probe.fitting(name, self.d_vocab, n_ctx).to(self.device) for name, probe in self.own.probes.items()

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from tracer.data import probes
 from tracer.data.any_tokenizer import Words
-from tracer.data.own_probe import Own, Probe
+from tracer.data.own_probe import OwnRecord, Probe
 from tracer.heads.row_block import OwnRows
 from tracer.hooks.discovered import DiscoveredAttention
 from tracer.hooks.inputs import Inputs, batch_axis_first, logits_of
@@ -52,12 +52,13 @@ class Probing:
 
     def __init__(
         self, model: nn.Module, directory: Path, inputs: Inputs, words: Words, facts: dict[str, Any],
-        held_out: HeldOut | None = None, *, ranks: Ranks | None = None, resumes: bool = False, own: Own | None = None,
+        held_out: HeldOut | None = None, *, ranks: Ranks | None = None, resumes: bool = False,
+        own: OwnRecord | None = None,
     ) -> None:  # fmt: skip
         self.ranks, self._resumes, self._began = ranks or Ranks(model, directory), resumes, False
         self.model, self.dir, self.inputs, self.words, self.facts = model, directory, inputs, words, facts
         self.held_out = held_out
-        self.own = own or Own.given((), None, say)
+        self.own = own or OwnRecord.given((), None, say)
         """What a user adds to each record,"""
         self._own_inputs: dict[str, Inputs] = {}
         """and the model's call on each probe of theirs."""

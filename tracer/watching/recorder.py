@@ -39,7 +39,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from tracer.data.any_tokenizer import Words
-from tracer.data.own_probe import Own, Probes
+from tracer.data.own_probe import OwnRecord, Probes
 from tracer.heads.own_measures import Measures
 from tracer.hooks.inputs import Inputs, has_values, is_blind
 from tracer.hooks.refusals import CannotWatch
@@ -100,7 +100,7 @@ class LoopRecorder:
             )
         if start_step is not None and start_step < 0:
             raise ValueError(f"start_step={start_step} must be at least 0: updates that were made before this job")
-        self._added = Own.given(measures, probes, say)
+        self._added = OwnRecord.given(measures, probes, say)
         self.model = bare(model)
         self._facts: dict[str, Any] = {"kind": "watched"} | rebuilding(self.model, build, layout)
         named = ROOT / run if len(Path(run).parts) == 1 else Path(run)

@@ -14,7 +14,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from tracer.config.fields import to_dict
 from tracer.data.any_tokenizer import Words
-from tracer.data.own_probe import Own
+from tracer.data.own_probe import OwnRecord
 from tracer.diagnosis.objective import TARGETS
 from tracer.hooks.inputs import Inputs, context
 from tracer.hooks.refusals import CannotWatch
@@ -78,7 +78,7 @@ class FirstLook:
     """First positions of which patterns are kept."""
     depths: int
     """Of the residual stream at which its size is measured; of a model without heads."""
-    own: Own
+    own: OwnRecord
     """What a user adds to each record."""
 
 

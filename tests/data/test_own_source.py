@@ -67,7 +67,7 @@ BROKEN: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("changes", "why"), BROKEN, ids=[why[:24] for _, why in BROKEN])
 def test_what_cannot_be_trained_on_is_refused_by_the_functions_name(changes: dict[str, Any], why: str) -> None:
     why = re.escape(why).replace(r"\.\*", ".*")
-    with pytest.raises(ValueError, match=rf"^data.corpus=tests\.data\.test_own:build\.<locals>\.changed: {why}"):
+    with pytest.raises(ValueError, match=rf"^data.corpus={__name__}:build\.<locals>\.changed: {why}"):
         build(**changes)
 
 

@@ -31,7 +31,7 @@ MOST_REFERENCES, LONGEST_REFERENCE = 32, 60
 
 
 @dataclass(frozen=True)
-class Own:
+class OwnSource:
     """Somebody's source as a `RowSource`: every row that it gives is checked, and is int64."""
 
     name: str
@@ -83,7 +83,7 @@ class Own:
 class OwnData:
     """All that a source says of itself."""
 
-    source: Own
+    source: OwnSource
     hash: str
     tokenizer: Tokenizer
     bos: int | None
@@ -102,7 +102,7 @@ def made(corpus: str, n_ctx: int, seed: int) -> OwnData:
         raise ValueError(
             f"data.corpus={corpus}: called with n_ctx={n_ctx} and seed={seed} it raised {type(error).__name__}: {error}"
         ) from error
-    own = Own(corpus, source, n_ctx, _d_vocab(corpus, source))
+    own = OwnSource(corpus, source, n_ctx, _d_vocab(corpus, source))
     _check_repeatable(own)
     bos = getattr(source, "bos", None)
     if bos is not None and not (_is_whole(bos) and 0 <= bos < own.d_vocab):
@@ -128,7 +128,7 @@ def _d_vocab(corpus: str, source: Any) -> int:
     return int(source.d_vocab)
 
 
-def _check_repeatable(own: Own) -> None:
+def _check_repeatable(own: OwnSource) -> None:
     once, again = (own.rows(np.random.default_rng(0), CHECKED) for _ in range(2))
     if not np.array_equal(once, again):
         raise own.wrong(
@@ -143,7 +143,7 @@ def _check_repeatable(own: Own) -> None:
             raise own.wrong("loss_mask gave another mask for the same rows")
 
 
-def _digest(own: Own) -> str:
+def _digest(own: OwnSource) -> str:
     """Tells this data set from others: by its name, and the first of its rows."""
     rows = [own.rows(np.random.default_rng(0), DIGESTED), own.held_out(DIGESTED)]
     masks = [own.loss_mask(one) for one in rows] if own.has_mask else []
@@ -151,7 +151,7 @@ def _digest(own: Own) -> str:
     return cache.key(corpus=own.name, d_vocab=own.d_vocab, rows=content)
 
 
-def _tokenizer(own: Own, bos: int | None) -> Tokenizer:
+def _tokenizer(own: OwnSource, bos: int | None) -> Tokenizer:
     given = getattr(own.source, "tokenizer", None)
     if given is None:
         return words(own.d_vocab, bos)
@@ -165,7 +165,7 @@ def _tokenizer(own: Own, bos: int | None) -> Tokenizer:
     return found
 
 
-def _references(own: Own) -> dict[str, float]:
+def _references(own: OwnSource) -> dict[str, float]:
     given = getattr(own.source, "references", None) or {}
     if not isinstance(given, Mapping) or len(given) > MOST_REFERENCES:
         raise own.wrong(f"references must be a dict of at most {MOST_REFERENCES} losses by name")

@@ -1,0 +1,1 @@
+"""Heads: what does every head look at?"""

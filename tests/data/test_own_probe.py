@@ -12,6 +12,7 @@ from tracer.heads import pattern, stats
 from tracer.heads.averages import own_means
 from tracer.heads.own_measures import measure
 from tracer.heads.row_block import RowBlock
+from tracer.measures import Setting
 
 TOKENS = torch.arange(24).view(2, 12)
 PAIRS = [(0, 5, 2), (0, 5, 3), (0, 9, 9), (1, 11, 0), (1, 3, 1)]
@@ -45,7 +46,7 @@ def test_one_pair_a_sequence_is_counted_in_order() -> None:
 def test_chance_is_that_of_uniform_attention() -> None:
     (score,) = Probe(TOKENS, {"x": [(3, 2), (1, 1)]}).scores("p")
     assert score.row.chance is not None
-    assert score.row.chance(None) == (1 / 4 + 1 / 2) / 2  # type: ignore[arg-type]
+    assert score.row.chance(Setting(0, 0, 0)) == (1 / 4 + 1 / 2) / 2
 
 
 @pytest.mark.parametrize(

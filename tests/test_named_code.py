@@ -21,7 +21,12 @@ def test_a_name_and_its_object_are_one(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_an_object_is_named_after_its_class() -> None:
-    assert name_of(partial(print)) == "functools:partial"
+    assert name_of(Path("here")) == "pathlib:PosixPath"
+
+
+def test_what_has_no_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="has no name by which it could be asked for again"):
+        name_of(partial(print))
 
 
 def test_a_program_names_its_own_functions_as_others_would(tmp_path: Path) -> None:

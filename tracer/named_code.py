@@ -6,6 +6,7 @@ code again.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import sys
@@ -45,6 +46,8 @@ def name_of(thing: Any) -> str:
     """`module:name` of a function, a class or an object that was given instead of its name."""
     if isinstance(thing, str):
         return thing
+    if isinstance(thing, functools.partial):
+        raise ValueError(f"{thing!r:.80} has no name by which it could be asked for again: write a function (def)")
     told = thing if hasattr(thing, "__qualname__") else type(thing)
     module = getattr(thing, "__module__", None) or told.__module__
     if module == "__main__":

@@ -101,3 +101,22 @@ def test_what_cannot_be_a_page_is_refused_before_anything_is_served(
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="there is no such folder"):
         files(tmp_path / "nowhere")
+
+
+def test_what_comes_into_the_folder_later_breaks_no_page(folder: Path) -> None:
+    (folder / "my-notes.py").write_text("")
+    (folder / "heads.py").write_text("")
+    assert list(asked()) == ["my_study"]
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+    assert asked() == {}
+
+
+def test_it_may_define_what_looks_its_module_up(folder: Path, copy_run: Callable[..., Run]) -> None:
+    (folder / "my_study.py").write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\nimport streamlit as st\n"
+        "@dataclass\nclass A:\n    x: int\ndef page(run, selection):\n    st.text(A(3).x)\n"
+    )
+    app = drawn(copy_run("own"))
+    assert not app.exception and "3" in texts(app)

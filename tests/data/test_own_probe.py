@@ -82,7 +82,7 @@ def test_names_are_taken_once() -> None:
     def p_loss(rows: RowBlock) -> Any: ...
 
     for probes, why in (
-        ({"text": Probe(TOKENS)}, "'text' is taken"), ({"entropy": Probe(TOKENS)}, "taken by what every run records"),
+        ({"text": Probe(TOKENS)}, "'text' is taken"), ({"entropy": Probe(TOKENS)}, "every run has a number of this"),
         ([{"a": Probe(TOKENS)}, {"a": Probe(TOKENS)}], "'a' is taken"), ({"a": TOKENS}, "give tracer.Probe by name"),
         ("math:pi", "give tracer.Probe by name"),
     ):  # fmt: skip
@@ -92,3 +92,13 @@ def test_names_are_taken_once() -> None:
         OwnRecord.given(other, {"p": Probe(TOKENS)}, print)
     with pytest.raises(ValueError, match="two are called p_loss"):
         OwnRecord.given(p_loss, {"p": Probe(TOKENS)}, print)
+
+
+def test_chance_is_of_queries_where_one_has_several_keys() -> None:
+    """Uniform attention of row 3 gives a quarter to each of its two keys: the score is a half, and so is chance."""
+    (score,) = Probe(TOKENS, {"x": [(0, 3, 0), (0, 3, 1)]}).scores("p")
+    rows = RowBlock(torch.full((1, 1, 1, 4), 0.25), torch.zeros(1, 1, 1), 3, 0, True, None, {})
+    assert score.row.chance is not None
+    assert float(score(rows)) == score.row.chance(Setting(0, 0, 0)) == 0.5
+    with pytest.raises(ValueError, match="stands there twice"):
+        Probe(TOKENS, {"x": [(0, 3, 0), (0, 3, 0)]})

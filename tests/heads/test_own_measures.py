@@ -45,12 +45,12 @@ def test_what_cannot_be_said_is_refused(options: dict[str, Any], why: str) -> No
         measure(on_nothing, **options)
 
 
-@pytest.mark.parametrize("name", ["entropy", "layer", "_mine", "mine_se", "<lambda>", "x" * 61])
+@pytest.mark.parametrize("name", ["entropy", "layer", "_mine", "mine_se", "<lambda>", "x" * 81])
 def test_a_name_that_is_taken_or_none_is_refused(name: str) -> None:
     def function(rows: RowBlock) -> Any: ...
 
     function.__name__ = name
-    with pytest.raises(ValueError, match="is taken by what every run records|cannot be the name of a measure"):
+    with pytest.raises(ValueError, match="cannot be the name of a measure"):
         measure(function)
 
 

@@ -142,3 +142,9 @@ def test_a_run_opens_whole_without_the_code(run: Run) -> None:
     assert set(NAMES) <= set(measures_in(trace))
     row = in_trace(trace, "on_even")
     assert (row.label, row.source, row.formula, row.high) == ("On even", "a test", "sum of A_qk over even k", 1)
+
+
+def test_a_run_json_is_one_by_its_name_too(tmp_path: Path) -> None:
+    """What it holds may be anything: without a format as well, nothing that it names is imported."""
+    (tmp_path / "run.json").write_text(json.dumps({"steps": 2, "measures": ["antigravity:fly"]}))
+    assert configs.code(tmp_path / "run.json") == configs.NO_CODE

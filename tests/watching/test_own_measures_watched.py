@@ -114,3 +114,15 @@ def test_a_model_without_heads_has_the_loss_of_the_probe(here: Path) -> None:
         trained(language(), rows(4), "r", probes={"mine": tracer.Probe(TOKENS % 3, {"x": [(3, 1)] * 3})})
     trace = tracer.open_run("r").trace
     assert "mine_x" not in trace and trace.mine_loss.notnull().all()
+
+
+def test_a_job_that_goes_on_is_given_the_same_probe(gpt: Any, here: Path) -> None:
+    record(gpt(), "r", **OWN)
+    other: Any = {**OWN, "probes": {"mine": tracer.Probe(TOKENS.flip(0), OWN["probes"]["mine"].targets)}}
+    with pytest.warns(RuntimeWarning, match="was begun with another probe mine: give"):
+        record(gpt(), "r", start_step=4, **other)
+    before = tracer.open_run("r").trace.mine_two_back
+    record(gpt(), "r", start_step=4)
+    run = tracer.open_run("r")
+    assert run.meta["probes"] == {"mine": OWN["probes"]["mine"].digest} and len(run.meta["measures"]) == 3
+    np.testing.assert_array_equal(run.trace.mine_two_back.sel(step=slice(0, 3)), before.sel(step=slice(0, 3)))

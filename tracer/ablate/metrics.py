@@ -129,6 +129,9 @@ class LogitDifference:
         return right - wrong
 
 
+KL = "KL(clean || ablated) of the next token"
+"""How the metric is called."""
+NEVER_BELOW = "not tested: a KL is above 0 wherever anything changes, so that no change is no hypothesis"
 Of = Callable[..., Tensor]
 """(logits [batch read d_vocab], targets [batch read], clean, as logits) -> one number a sequence [batch]."""
 
@@ -192,7 +195,7 @@ AnyMetric = Metric | OwnMetric | Of | str
 """A metric, a function of (logits, targets, clean), or a name: of `NAMED`, or `module:name`."""
 NAMED: dict[str, Callable[[slice], Metric | OwnMetric]] = {
     "loss": Loss,
-    "kl": lambda positions: OwnMetric(kl, positions, "KL(clean || ablated) of the next token", "nats"),
+    "kl": lambda positions: OwnMetric(kl, positions, KL, "nats"),
 }
 
 

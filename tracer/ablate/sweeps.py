@@ -13,7 +13,7 @@ from torch import Tensor
 from tracer.ablate.engine import metric_under_ablation
 from tracer.ablate.estimates import estimate, p_value
 from tracer.ablate.memory import BUDGET
-from tracer.ablate.metrics import AnyMetric, Metric, OwnMetric, metric_of
+from tracer.ablate.metrics import KL, NEVER_BELOW, AnyMetric, Metric, OwnMetric, metric_of
 from tracer.ablate.nulls import holm, too_few
 from tracer.ablate.parts import check_heads, every_head
 from tracer.ablate.planner import ready
@@ -81,9 +81,10 @@ def sweep(
         return effect.rename("effect")
     bounds = [estimate(row) for row in change]
     low, high = (table([getattr(found, side) for found in bounds]) for side in ("low", "high"))
+    p_holm = np.full(len(change), np.nan) if metric.long_name == KL else holm(p_value(change))
     p = {"long_name": "p-value of no effect, corrected for all heads (Holm 1979)", "units": "",
-         "note": too_few(len(tokens), int(there.sum()))}  # fmt: skip
-    sure = {"low": (low, {}), "high": (high, {}), "p_holm": (table(holm(p_value(change))), p)}
+         "note": NEVER_BELOW if metric.long_name == KL else too_few(len(tokens), int(there.sum()))}  # fmt: skip
+    sure = {"low": (low, {}), "high": (high, {}), "p_holm": (table(p_holm), p)}
     sure = {name: (effect.dims, *found) for name, found in sure.items()}
     return xr.Dataset({"effect": effect, **sure}, attrs=attrs)
 

@@ -128,6 +128,10 @@ def _kept_rows(run: Run) -> tuple[Tensor, slice] | None:
     if "held_out_tokens" not in trace or "held_out_counted" not in trace:
         return None
     tokens, counted = (np.asarray(trace[f"held_out_{name}"].values) for name in ("tokens", "counted"))
+    if tokens.ndim != 2 or tokens.dtype.kind not in "iu" or counted.shape != (len(tokens), tokens.shape[1] - 1):
+        raise ValueError(
+            f"{run.name} keeps held-out rows {list(tokens.shape)} and {list(counted.shape)} of them: damaged"
+        )
     return torch.from_numpy(tokens.astype(np.int64)), _span(counted.astype(bool))
 
 

@@ -29,7 +29,7 @@ def read(path: str | Path) -> tuple[TrainConfig, str | None]:
     """
     settings: dict[str, Any] = {name: x for name, x in _content(path).items() if name not in NO_CODE}
     preset = settings.pop("preset", None)
-    of_a_run = "format" in settings or Path(path).name == "run.json"
+    of_a_run = _of_a_run(path, settings)
     if "format" in settings:
         if not isinstance(settings.get("config"), Mapping):
             raise ValueError(f"{path} is of a run that `tracer train` did not make: it holds no configuration of ours")
@@ -48,19 +48,25 @@ def read(path: str | Path) -> tuple[TrainConfig, str | None]:
 def code(path: str | Path) -> Code:
     """The code that such a file names, by option. Of a run.json nothing: it is said what is left out."""
     content, found = _content(path), dict[str, tuple[str, ...]]()
+    ours = _of_a_run(path, content)
     for option in NO_CODE:
         given = content.get(option) or ()
         names = (given,) if isinstance(given, str) else given
-        ours = "format" in content
         names = list(names) if ours and isinstance(names, Mapping) else names  # a run.json says what its probes hold
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
             raise ValueError(f"{path}: {option}={given!r:.60} is no list of module:name")
         if names and ours:
+            again = "module:name" if option == "probes" else " ".join(names)
             say(f"{path} names code, {option}={', '.join(names)}, which is never taken from a run directory: give it "
-                f"with --{option}")  # fmt: skip
+                f"with --{option} {again}")  # fmt: skip
             names = ()
         found[option] = tuple(names)
     return found
+
+
+def _of_a_run(path: str | Path, content: Mapping[str, Any]) -> bool:
+    """Is it the run.json of a run, from which nothing is imported? By its name too: what it holds may be anything."""
+    return "format" in content or Path(path).name == "run.json"
 
 
 def _content(path: str | Path) -> dict[str, Any]:

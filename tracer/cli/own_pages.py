@@ -12,9 +12,9 @@ OURS = {"runs", "heads", "find", "training", "phases", "gradients", "ablate", "c
 
 
 def asked() -> dict[str, Path]:
-    """Of the folder that this process's environment names; none where it names none."""
+    """Of the folder that this process's environment names, as it is now: what cannot be a page is passed by."""
     folder = os.environ.get(SETTING, "")
-    return files(folder) if folder else {}
+    return {name: path for name, path in _there(folder).items() if not _why_not(name)} if folder else {}
 
 
 def files(folder: str | Path) -> dict[str, Path]:
@@ -22,11 +22,20 @@ def files(folder: str | Path) -> dict[str, Path]:
     that cannot be."""
     if not Path(folder).is_dir():
         raise ValueError(f"--pages {folder}: there is no such folder; name one of files with page(run, selection)")
-    found = {path.stem: path.resolve() for path in sorted(Path(folder).glob("[!_]*.py"))}
+    found = _there(folder)
     for name in found:
-        if name in OURS or not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", name):
-            why = "is the name of one of our pages" if name in OURS else "is no name for a page (a-z, 0-9 and _)"
+        if why := _why_not(name):
             raise ValueError(f"--pages {folder}: {name}.py {why}: call the file otherwise")
     if not found:
         raise ValueError(f"--pages {folder} holds no .py file: write one with def page(run, selection)")
     return found
+
+
+def _there(folder: str | Path) -> dict[str, Path]:
+    return {path.stem: path.resolve() for path in sorted(Path(folder).glob("[!_]*.py"))}
+
+
+def _why_not(name: str) -> str:
+    if name in OURS:
+        return "is the name of one of our pages"
+    return "" if re.fullmatch(r"[a-z][a-z0-9_]{0,40}", name) else "is no name for a page (a-z, 0-9 and _)"

@@ -83,7 +83,8 @@ class Probe:
         found = []
         for name, pairs in self.targets.items():
             slug = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-            uniform = float((1 / (pairs[:, 1].double() + 1)).mean())
+            queries = len(torch.unique(pairs[:, :2], dim=0))
+            uniform = float((1 / (pairs[:, 1].double() + 1)).sum()) / queries
             row = Measure(
                 name=checked_name(f"{probe}_{slug}"), label=f"{name[:1].upper()}{name[1:]} on {probe}", short=slug[:8],
                 formula="sum of A_qk over the keys that a query should find, mean over the queries that have one",
@@ -110,7 +111,9 @@ def on_targets(pairs: Pairs, block: RowBlock) -> Float[Tensor, "batch head query
     """The weight on the keys that are named, by row; nan where a row has none."""
     batch, heads, rows, keys = block.pattern.shape
     value = block.pattern.new_full((batch, rows, heads), float("nan"))
-    sequence, query, key = (pairs.to(value.device) - torch.tensor([block.sequence, block.start, 0])).unbind(1)
+    sequence, query, key = (
+        pairs.to(value.device) - torch.tensor([block.sequence, block.start, 0], device=value.device)
+    ).unbind(1)
     here = (sequence >= 0) & (sequence < batch) & (query >= 0) & (query < rows)
     sequence, query, key = sequence[here], query[here], key[here]
     weight = block.pattern[sequence, :, query, key.clamp(max=keys - 1)]
@@ -132,6 +135,8 @@ def _pairs(name: str, pairs: Any, tokens: Int[Tensor, "batch pos"]) -> Pairs:
     found = found.long()
     if found.shape[1] == 2:
         found = torch.cat([torch.arange(batch).unsqueeze(1), found], 1)
+    if len(torch.unique(found, dim=0)) < len(found):
+        raise ValueError(f"targets {name!r}: a pair of query and key stands there twice")
     if bool((found < 0).any()) or bool((found >= torch.tensor([batch, pos, pos])).any()):
         raise ValueError(f"targets {name!r}: sequences are 0 to {batch - 1}, queries and keys 0 to {pos - 1}")
     return found
@@ -140,6 +145,8 @@ def _pairs(name: str, pairs: Any, tokens: Int[Tensor, "batch pos"]) -> Pairs:
 def given_probes(probes: Probes) -> dict[str, Probe]:
     """Probes by name that a person gave: a mapping, or `module:name` of one, of a probe, or of several such words."""
     found: dict[str, Probe] = {}
+    if isinstance(probes, Probe):
+        raise ValueError("probes: give tracer.Probe by name, {'mine': tracer.Probe(tokens)}")
     for one in [probes] if isinstance(probes, str | Mapping) else probes or []:
         thing = named(one, "probes") if isinstance(one, str) else one
         if isinstance(thing, Probe) and isinstance(one, str):

@@ -26,7 +26,7 @@ Make = Callable[[int, int], RowSource]
 """A function of (n_ctx, seed)."""
 CHECKED, DIGESTED = 8, 64
 """Rows that are asked for twice, and those whose digest tells one data set from another."""
-MOST_REFERENCES, LONGEST_REFERENCE = 32, 60
+MOST_REFERENCES, LONGEST_REFERENCE, LONGEST_HASH = 32, 60, 200
 """As the schema of run.json bounds them."""
 
 
@@ -111,7 +111,9 @@ def made(corpus: str, n_ctx: int, seed: int) -> OwnData:
     if n_rows is not None and not (_is_whole(n_rows) and n_rows > 0):
         raise own.wrong(f"n_train_rows={n_rows!r} must be a whole number above 0")
     digest = getattr(source, "hash", None)
-    return OwnData(own, _digest(own) if digest is None else str(digest), _tokenizer(own, bos), bos, n_rows,
+    if digest is not None and not (isinstance(digest, str) and 0 < len(digest) <= LONGEST_HASH):
+        raise own.wrong(f"hash={digest!r:.60} must be a text of at most {LONGEST_HASH} characters")
+    return OwnData(own, _digest(own) if digest is None else digest, _tokenizer(own, bos), bos, n_rows,
                    _references(own))  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from tracer.diagnosis.attention_faults import CHANGES
 from tracer.diagnosis.findings import Advice, Finding, finite_rows, number, since, values
 from tracer.diagnosis.objective import NEXT, target, targets
+from tracer.measures.references import references
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -114,10 +115,15 @@ def in_nats(meta: dict[str, Any], trace: xr.Dataset) -> bool:
     return "config" in meta or target(meta, trace) == NEXT
 
 
+def guessing(meta: dict[str, Any]) -> float:
+    """The loss of a guess among all tokens, or among those that can come where the source of the data says so."""
+    return references(meta).get("uniform") or math.log(int(meta["d_vocab"]))
+
+
 def chance(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     """A loss that ends above that of a guess among all tokens."""
     trace = finite_rows(trace, "train_loss")
-    loss, guess = trace["train_loss"].values.astype(float), math.log(int(meta["d_vocab"]))
+    loss, guess = trace["train_loss"].values.astype(float), guessing(meta)
     if len(loss) < RECORDS:
         return
     _, middle, ends = _ends(loss)

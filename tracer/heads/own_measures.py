@@ -9,7 +9,6 @@ What it says travels in the attributes of its array, so that a run opens whole w
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,16 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from tracer.heads.row_block import RowBlock
 from tracer.measures.described import SHORT, always
 from tracer.measures.measure import HEAD, Measure
-from tracer.measures.registry import MEASURES
+from tracer.measures.own_names import why_no_name
 from tracer.named_code import name_of, named
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-COORDINATES = {"step", "layer", "head", "param", "matrix", "prompt", "prompt_tokens", "depth", "pos", "query_pos",
-               "key_pos", "target"}  # fmt: skip
-LONGEST = 60
-"""Characters of a name."""
 
 
 @dataclass(frozen=True)
@@ -86,13 +80,8 @@ def measure(
 
 def checked_name(name: str) -> str:
     """A name for a variable of a trace that no other has. ValueError for one that cannot be."""
-    if not name.isidentifier() or name.startswith("_") or name.endswith("_se") or len(name) > LONGEST:
-        raise ValueError(
-            f"{name!r} cannot be the name of a measure: letters, digits and _, at most {LONGEST}, neither _ in front "
-            f"nor _se at the end; a function's name is that of its measure"
-        )
-    if name in MEASURES or name in COORDINATES:
-        raise ValueError(f"{name!r} is taken by what every run records: give the function another name")
+    if why := why_no_name(name):
+        raise ValueError(f"{name!r} cannot be the name of a measure, which is that of its function: {why}")
     return name
 
 
@@ -121,8 +110,6 @@ class OwnMeasures:
     all: tuple[OwnMeasure, ...]
     say: Callable[[str], None]
     lost: set[str] = field(default_factory=set)
-    seconds: float = 0.0
-    """That they took so far."""
     _told: set[str] = field(default_factory=set)
 
     def on(self, probe: str) -> OnProbe | None:
@@ -154,7 +141,7 @@ class OnProbe:
         return tuple(one.row.name for one in self.measures)
 
     def __call__(self, block: RowBlock) -> dict[str, Tensor]:
-        began, shape = time.perf_counter(), tuple(block.lse.shape)
+        shape = tuple(block.lse.shape)
         found = {name: block.lse.new_full(shape, float("nan")) for name in self.names}
         for one in self.measures:
             if one.row.name in self.of.lost:
@@ -168,7 +155,6 @@ class OnProbe:
                 found[one.row.name] = value.to(block.lse)
             except Exception as error:  # somebody's code, which raises whatever it runs into
                 self.of.lose(one, f"raised {type(error).__name__}: {error}")
-        self.of.seconds += time.perf_counter() - began
         return found
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -114,18 +114,33 @@ class WrappedModel(nn.Module):
     def head_weights(self) -> HeadWeights:
         """ValueError, saying what is missing, where they cannot be told apart."""
         refuse_offloaded(self.model)
-        return head_weights(self.model, self.layout, self.layers)
+        with self._by_layout():
+            return head_weights(self.model, self.layout, self.layers)
 
     def residual_stream(self, tokens: Int[Tensor, "batch pos"]) -> ResidualStream:
         """A forward pass under the edits in force, as sums; ValueError, with the reason, where it cannot be said."""
         if self.why_no_stream:
             raise ValueError(self.why_no_stream)
         refuse_offloaded(self.model)
-        if not self._scores_checked:
-            with untouched():
-                check_scores(self)
-            self._scores_checked = True
-        return residual_stream(self, tokens)
+        with self._by_layout():
+            if not self._scores_checked:
+                with untouched():
+                    check_scores(self)
+                self._scores_checked = True
+            return residual_stream(self, tokens)
+
+    @contextmanager
+    def _by_layout(self) -> Iterator[None]:
+        """ValueError where modules that a layout names are not what it takes them for: a run from anywhere may hold
+        any names."""
+        try:
+            yield
+        except Exception as error:
+            if self.own_layout is None or isinstance(error, ValueError):
+                raise
+            raise ValueError(
+                f"layout: its modules are not what they are named as: {type(error).__name__}: {error}"
+            ) from error
 
     @property
     def why_no_mlps(self) -> str:
@@ -153,7 +168,8 @@ class WrappedModel(nn.Module):
     def logits(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_vocab"]:
         """From what leaves the last block to the next token's logits: the final norm, the unembedding, the cap."""
         refuse_offloaded(self.model)
-        return unembedding(self.model, self.layout)(x)
+        with self._by_layout():
+            return unembedding(self.model, self.layout)(x)
 
     @property
     def taps(self) -> list[str]:

@@ -54,7 +54,7 @@ class Hooked(Edit):
                 f"return a tensor of that shape, or None to look only"
             )
         if found is copy and not found.requires_grad and torch.equal(found, activation):
-            return activation  # somebody looked: the model's own call stands, to the bit
+            return activation  # somebody looked: the model's own call stands
         return found.to(activation)
 
 

@@ -47,6 +47,8 @@ class Transformer(HookedRootModule):
         if config.d_vocab is None:
             raise ValueError("d_vocab is not set: give the vocabulary size of the tokenizer")
         self.config, self.tokenizer, self.d_vocab = config, None, config.d_vocab
+        self.bos: int | None = 0
+        """The token in front of a prompt; None: there is none."""
         self.embed = Embed("W_E", config.d_vocab, config.d_model)
         self.hook_embed = Tap()
         if config.positions in ("learned", "shortformer"):
@@ -250,8 +252,9 @@ class Transformer(HookedRootModule):
         return list(self.hook_dict)
 
     def run_with_hooks(
-        self, *args: Any, fwd_hooks: FwdHooks = (), bwd_hooks: Any = (), reset_hooks_end: bool = True, **kwargs: Any
-    ) -> Tensor:
+        self, *args: Any, fwd_hooks: FwdHooks = (), bwd_hooks: Any = (), reset_hooks_end: bool = True,
+        clear_contexts: bool = False, **kwargs: Any,
+    ) -> Tensor:  # fmt: skip
         """The logits with function(activation, hook) called at each named tap: [(name, function), ...].
 
         As in transformer-lens: what a function returns stands instead, None leaves what is there; a name may be a
@@ -260,8 +263,9 @@ class Transformer(HookedRootModule):
         """
         fwd_hooks = list(fwd_hooks)
         edits = hooked(fwd_hooks, self.hook_dict)
-        if bwd_hooks or not reset_hooks_end:
-            hooks: Any = {"fwd_hooks": fwd_hooks, "bwd_hooks": list(bwd_hooks), "reset_hooks_end": reset_hooks_end}
+        if bwd_hooks or not reset_hooks_end or clear_contexts:
+            hooks: Any = {"fwd_hooks": fwd_hooks, "bwd_hooks": list(bwd_hooks), "reset_hooks_end": reset_hooks_end,
+                          "clear_contexts": clear_contexts}  # fmt: skip
             return super().run_with_hooks(*args, **hooks, **kwargs)
         with applied(edits):
             return self(*args, **kwargs)
@@ -303,7 +307,8 @@ class Transformer(HookedRootModule):
             ids = self.tokenizer.encode(text).ids
         except Exception as error:  # tokenizers raises nothing narrower
             raise ValueError(f"{text!r:.200} cannot be turned into tokens of this model: {error}") from error
-        return torch.tensor([[0, *ids] if prepend_bos else ids], device=self.embed.W_E.device)
+        start = [] if self.bos is None or not prepend_bos else [self.bos]
+        return torch.tensor([[*start, *ids]], device=self.embed.W_E.device)
 
     def to_single_token(self, text: str) -> int:
         """The id of a text that is exactly one token."""

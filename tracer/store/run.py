@@ -302,6 +302,7 @@ class Run:
         model.load_state_dict(load_tensors(path))
         if (self.dir / "tokenizer.json").is_file():
             model.tokenizer = self.tokenizer
+        model.bos = self.about.bos
         return model
 
     def _refuse_another(self, path: Path, config: ModelConfig) -> None:

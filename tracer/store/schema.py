@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 from tracer.huggingface.architectures import layout_of
 from tracer.store.layout import FOREIGN_FORMAT, FORMAT
@@ -15,6 +15,8 @@ MOST_SETTINGS, MOST_TAGS, LONGEST_NAME, LONGEST_TAG, LONGEST_TEXT = 500, 50, 200
 """What a person says of a run: so many settings and tags, and characters of each."""
 
 Word = Annotated[str, Field(max_length=1000)]
+Code = Annotated[str, Field(max_length=300, pattern=r"^[\w.]+:[\w.<>]+$")]
+"""`module:name`, as text."""
 Step = Annotated[int, Field(ge=-1, le=MOST_STEPS)]
 Count = Annotated[int, Field(ge=0, le=MOST_STEPS)]
 Vocabulary = Annotated[int, Field(ge=1, le=MOST_VOCABULARY)]
@@ -132,15 +134,19 @@ class Meta(StrictModel):
     divergence: Divergence | None = None
     error: str | None = None
     digests: dict[Word, Annotated[str, Field(max_length=64)]] = {}
-    measures: Annotated[list[Word], Field(max_length=1000)] = []
+    measures: Annotated[list[Code], Field(max_length=1000)] = []
     """Where the code of a user's measures is, `module:name`, which is never imported from here,"""
     probes: dict[Word, Annotated[str, Field(max_length=64)]] = {}
     """and what a user's probes hold, by name."""
     settings: Annotated[dict[Annotated[str, Field(max_length=LONGEST_NAME)], Setting],
                         Field(max_length=MOST_SETTINGS)] = {}  # fmt: skip
+    references: Annotated[dict[Annotated[str, Field(max_length=60)], FiniteFloat], Field(max_length=33)] = {}
+    """Losses in nats, by name, that the run's own is compared with."""
+    unigram_loss: float | None = None
+    """One of them, as runs of before say it."""
     tags: Annotated[list[Annotated[str, Field(max_length=LONGEST_TAG)]], Field(max_length=MOST_TAGS)] = []
     """What a person said of the run when it began."""
-    scalars: Annotated[list[Word], Field(max_length=1000)] = []
+    scalars: Annotated[list[Code], Field(max_length=1000)] = []
     """Functions that gave numbers at each record, as module:name: text for people, from which nothing is imported."""
 
 
@@ -150,10 +156,6 @@ class Trained(Meta):
     config: Facts
     d_vocab: Vocabulary
     bos: Annotated[int, Field(ge=0, le=MOST_VOCABULARY)] | None = 0
-    references: Annotated[dict[Annotated[str, Field(max_length=60)], float], Field(max_length=33)] = {}
-    """Losses in nats, by name, that the run's own is compared with."""
-    unigram_loss: float | None = None
-    """One of them, as runs of before say it."""
 
 
 class Foreign(Meta):

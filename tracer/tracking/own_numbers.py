@@ -6,41 +6,26 @@ is refused in words, once a name, and never ends a training.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from tracer.measures import MEASURES, SE
+from tracer.measures.own_names import why_no_name
 from tracer.store import RunWriter, Variable
 from tracer.store.chunks import MOST_ARRAYS
 from tracer.store.trace import TraceWriter
 from tracer.tracking.tracking import say
 
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,79}")
-AXES = {"step", "layer", "head", "param", "matrix", "prompt", "prompt_tokens", "query_pos", "key_pos", "pos", "depth",
-        "target", "told", "tokens"}  # fmt: skip
-"""Names of coordinates, and of columns that are kept beside a loss."""
 DIMS: dict[int, tuple[str, ...]] = {0: (), 1: ("layer",), 2: ("layer", "head")}
 KINDS = {0: "one number", 1: "an array of [layer]", 2: "an array of [layer, head]"}
 MOST_NAMES, MOST_IN_TRACE = 200, MOST_ARRAYS // 2
 """Of a job, and of a run with all that it has besides: one with more arrays than `MOST_ARRAYS` would not be read."""
+EVALUATED = {"val_loss": "every run has a number of this name: give it to recorder.evaluated(loss)"}
 LOGGED = "recorder.log"
 """The source of a number that a training loop logs; of any other it is the name of the function that gave it."""
 Value = float | Tensor | np.ndarray
-
-
-def why_no_name(name: Any) -> str:
-    """Why no number of one's own can be called this; empty where one can."""
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        return "a name is made of letters, digits and _, begins with no digit and has at most 80 characters"
-    if name == "val_loss":
-        return "every run has a number of this name: give it to recorder.evaluated(loss)"
-    if name in MEASURES or name in AXES or name.endswith(SE):
-        return "every run has a number of this name: choose another"
-    return ""
 
 
 def value_of(given: Any) -> Value:
@@ -51,7 +36,7 @@ def value_of(given: Any) -> Value:
     if isinstance(given, Tensor):
         given = given.detach()
         if given.ndim == 0 and given.device.type != "cpu":
-            return given.float().clone()
+            return (given.float() if given.device.type == "mps" else given.double()).clone()
         given = given.cpu().double().numpy()
     try:
         x = np.array(given, np.float64)  # of a list of tensors too
@@ -89,7 +74,7 @@ class OwnNumbers:
             return {}
         good: dict[str, Value] = {}
         for name, given in numbers.items():
-            if why := why_no_name(name) or self._why_not(name, source):
+            if why := EVALUATED.get(name) or why_no_name(name) or self._why_not(name, source):
                 self.refuse(f"{name!r:.60}", why)
                 continue
             try:

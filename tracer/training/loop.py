@@ -220,7 +220,8 @@ def resume(
     extras.check(run)
     config = run.config if steps is None else replace(run.config, steps=steps)
     before = [config.data.corpus] if config.data.is_own else []
-    same_code(run.name, "corpus", before, [] if corpus is None else [name_of(corpus)])
+    if corpus != config.data.corpus or before:
+        same_code(run.name, "corpus", before, [] if corpus is None else [name_of(corpus)])
     config = _on(config, corpus)
     start = run.resume_step()
     if run.status == "diverged":

@@ -412,6 +412,8 @@ class LoopRecorder:
 
     def _ask(self, last: bool) -> None:
         """What functions give of the model as it is now; of several processes in each, as one may need all of them."""
+        if not self._functions.names:
+            return
         must = last or self.ranks.world > 1
         self._asking = True
         try:

@@ -160,6 +160,13 @@ class RunDirectory:
         ):  # fmt: skip
             if was != now:
                 raise CannotWatch(f"{self.dir} was recorded from another model: its {what} differ; choose another run=")
+        for name, digest in (old.get("probes") or {}).items():
+            if meta["probes"].get(name, digest) != digest:
+                raise CannotWatch(
+                    f"{self.dir} was begun with another probe {name}: give the same, or choose another run="
+                )
+        meta["probes"] = {**(old.get("probes") or {}), **meta["probes"]}
+        meta["measures"] = list(dict.fromkeys([*(old.get("measures") or ()), *meta["measures"]]))
         writer = RunWriter.reopen(run)
         with writer.abandoned_on_error():
             assert writer.trace is not None

@@ -61,7 +61,7 @@ def watch(
     and of those that `build` names how to build: `module:function`, without arguments, so that pages can run them later
     on other prompts. Only the name is written; see `tracer.huggingface.building` for who may run it. `layout`
     (`tracer.Layout`, or a file of one) says where such a model keeps what writes to its residual stream, for Circuits,
-    logit attribution and logit lens; with `build`, one that is not the model's is refused at once.
+    logit attribution and logit lens; with `build`, one whose parts do not add up is refused at once.
     `held_out`: a batch that is not trained on, as the model is called with it (a tensor, a tuple of arguments, a
     mapping of them), or a loader of such batches, of which the first 8 are kept: every record then has the loss on it
     (`val_loss`). A list of tensors is one batch where the model is called with such ones in training, else a loader of

@@ -1,1 +1,1 @@
-"""Heads: what does every head look at?"""
+"""Pages of a person's own."""

@@ -57,6 +57,7 @@ def _module(name: str, path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     if (folder := str(path.parent)) not in sys.path:  # for what lies beside it
         sys.path.append(folder)
+    sys.modules[spec.name] = module  # where dataclasses look their module up
     spec.loader.exec_module(module)
     _READ[path] = changed, cast("ModuleType", module)
     return module

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tracer.named_code import name_of, named, same_code
+from tracer.named_code import all_same, name_of, named
 
 
 def test_a_name_and_its_object_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,8 +55,11 @@ def test_what_is_not_there_is_refused_by_the_word_of_the_option(text: str, why: 
 
 
 def test_the_same_code_is_asked_for_again() -> None:
-    same_code("r", "measures", ["a:f"], ["a:f"])
+    all_same("r", {"measures": (["a:f"], ["a:f"])})
+    all_same("r", {"measures": (["a:f"], ["a:f", "b:g"])}, more=True)
     with pytest.raises(ValueError, match=r"r was trained with measures=a:f, not with nothing.*again, --measures a:f$"):
-        same_code("r", "measures", ["a:f"], [])
+        all_same("r", {"measures": (["a:f"], [])})
     with pytest.raises(ValueError, match=r"with measures=nothing, not with b:g\..*leave --measures out$"):
-        same_code("r", "measures", [], ["b:g"])
+        all_same("r", {"measures": ([], ["b:g"])})
+    with pytest.raises(ValueError, match=r"with scalars=b:g, not.*; with corpus=c:h, not.*--scalars b:g --corpus c:h$"):
+        all_same("r", {"measures": ([], []), "scalars": (["b:g"], []), "corpus": (["c:h"], [])})

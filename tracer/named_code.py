@@ -10,7 +10,7 @@ import functools
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,19 +76,27 @@ def why_no_corpus(corpus: str) -> str:
     )
 
 
-def same_code(run: str, what: str, before: Sequence[str], now: Sequence[str], more: bool = False) -> None:
-    """ValueError with the command that has it, where a run that names code is gone on with and not all is named again.
+def all_same(run: str, code: Mapping[str, tuple[Sequence[str], Sequence[str]]], more: bool = False) -> None:
+    """ValueError with the words that have it, where a run that names code is gone on with and not all is named again.
 
-    `before`: what run.json says; `now`: what the person says, which may be `more`. `what` is the word of the option.
+    `code`: by the word of the option, what run.json says and what the person says, which may be `more`.
     """
-    if list(before) == list(now) or more and set(before) <= set(now):
+    wrong = {
+        what: (before, now) for what, (before, now) in code.items()
+        if not (list(before) == list(now) or more and set(before) <= set(now))
+    }  # fmt: skip
+    if not wrong:
         return
-    option = f"--{what.replace('_', '-')}"
-    again = f"name the same again, {option} {' '.join(before)}" if before else f"leave {option} out"
-    raise ValueError(
-        f"{run} was trained with {what}={', '.join(before) or 'nothing'}, not with {', '.join(now) or 'nothing'}. "
-        f"Code is never taken from a run directory: {again}"
+    said = "; ".join(
+        f"with {what}={', '.join(before) or 'nothing'}, not with {', '.join(now) or 'nothing'}"
+        for what, (before, now) in wrong.items()
     )
+    options = {what: f"--{what.replace('_', '-')}" for what in code}
+    named = [f"{options[what]} {' '.join(before)}" for what, (before, _) in code.items() if before]
+    again = (
+        f"name the same again, {' '.join(named)}" if named else f"leave {' and '.join(options[w] for w in wrong)} out"
+    )
+    raise ValueError(f"{run} was trained {said}. Code is never taken from a run directory: {again}")
 
 
 def _stem(main: Any) -> str:

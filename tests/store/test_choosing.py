@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from tracer.store.choosing import differences, found_by, last_values, settings, wanted
+from tracer.store.choosing import differences, found_by, last_values, names_in, settings, values_of, wanted
 from tracer.store.meta import write_meta
 
 RUN = {
@@ -73,3 +73,13 @@ def test_the_last_numbers_of_a_trace_are_asked_for_where_no_setting_has_the_name
 def test_a_trace_that_cannot_be_read_holds_no_numbers(run):
     shutil.rmtree(run.dir / "trace.zarr")
     assert last_values(run, "induction") == [] and not found_by("induction>=0")(run)
+
+
+def test_a_comparison_may_have_spaces_and_names_what_it_is_about() -> None:
+    assert names_in("lr >= 2e-3 tag=mine first induction>0.5 lr<1") == ["lr", "induction"]
+    assert wanted("optim.lr  >=  0.02 lr < 1")(RUN) and not wanted("lr > 0.02")(RUN)
+
+
+def test_what_a_name_says_of_a_run(run) -> None:
+    assert values_of(run, "seed") == [run.config.seed] and values_of(run, "nothing") == []
+    assert sorted(values_of(run, "induction")) == sorted(run.trace["induction"].values[-1].ravel().tolist())

@@ -199,7 +199,9 @@ def _steps(run: Run, steps: Iterable[int] | None) -> list[int]:
     if no_heads := run.about.why_not("heads"):
         raise ValueError(f"{run.name} has no heads to switch off: {no_heads}")
     if run.about.why_not("prompts"):
-        raise ValueError(f"{run.name} was recorded from a model whose code is not in the run: its heads stay on")
+        build = run.meta.get("build")
+        again = f"; where you trust it: `tracer sweep {run.name} --build {build}`" if build else ""
+        raise ValueError(f"{run.name} was recorded from a model whose code is not in the run: its heads stay on{again}")
     if not kept:
         why = run.why_not("prompts")
         raise ValueError(f"{run.name} holds no snapshot{f'. {why}' if why else ' yet'}: there is nothing to sweep")

@@ -9,10 +9,11 @@ import os
 import shutil
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -25,6 +26,9 @@ from tracer.cli.watch_run import watch_run
 from tracer.config import DRAWS, TrainConfig
 from tracer.presets import PRESETS
 from tracer.store.descriptors import raise_descriptors, silence
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 EXIT_USAGE, EXIT_DIVERGED, EXIT_CLAIM, EXIT_SICK, EXIT_DAMAGED, EXIT_STOPPED = 2, 3, 4, 5, 6, 130
 NARROWEST = 40
@@ -57,6 +61,7 @@ def _run(args: list[str]) -> None:
         os.environ["COLUMNS"] = str(NARROWEST)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so starts what a script runs with &; Stop is sent as Ctrl-C
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    warnings.showwarning = _warn
     if args == ["--version"]:
         say(f"manyeyes {version('manyeyes')}")
         return
@@ -77,6 +82,11 @@ def _run(args: list[str]) -> None:
         say("interrupted; `tracer resume RUN` goes on if training had begun, else start it again the same way")
         status = EXIT_STOPPED
     sys.exit(EXIT_OF_RUN.get(status, 0) if isinstance(status, str) else status)
+
+
+def _warn(message: Warning | str, kind: type[Warning], *_: object, **__: object) -> None:
+    """What a command has to say: a line, without the place in its code that says it."""
+    sys.stderr.write(f"{message}\n" if issubclass(kind, RuntimeWarning) else f"{kind.__name__}: {message}\n")
 
 
 def _commands(args: list[str]) -> tyro.extras.SubcommandApp:
@@ -302,7 +312,19 @@ def sweep(
             )  # fmt: skip
             return 0
         say(f"{opened.name}: {n} snapshot{'s' * (n != 1)} swept, into {opened.dir / 'effects.zarr'}")
+        if metric:
+            say(_largest(found))
     return 0
+
+
+def _largest(found: xr.Dataset) -> str:
+    """The heads that a metric of a person's own changes most with, at the last step."""
+    effect = found["effect"].isel(step=-1)
+    effect = effect.mean([dim for dim in effect.dims if dim not in ("layer", "head")])
+    heads = effect.stack(of=("layer", "head")).dropna("of")
+    order = abs(heads.values).argsort()[::-1][:8]
+    told = [f"L{heads['layer'].values[i]}H{heads['head'].values[i]} {heads.values[i]:+.4g}" for i in order]
+    return f"at step {int(found['step'][-1])}, mean over modes and probes: {', '.join(told)}"
 
 
 def diagnose(run: str, /, why: bool = False, json: bool = False, rules: tuple[str, ...] = ()) -> int:

@@ -23,7 +23,7 @@ from torch import Tensor
 from tracer.heads.own_measures import Measures, OwnMeasure, OwnMeasures, checked_name, given
 from tracer.measures import HEAD, PROBES, Measure
 from tracer.measures.described import always
-from tracer.named_code import name_of, named, same_code
+from tracer.named_code import name_of, named
 
 if TYPE_CHECKING:
     from tracer.heads.row_block import RowBlock
@@ -197,11 +197,17 @@ class OwnRecord:
             "probes": {name: probe.digest for name, probe in self.probes.items()},
         }
 
-    def check_same(self, run: str, meta: Mapping[str, Any], more: bool = False) -> None:
-        """ValueError where a run that goes on was begun with others, with the words that have them; `more` may be."""
-        same_code(run, "measures", meta.get("measures") or [], self.facts["measures"], more)
+    def named(self, meta: Mapping[str, Any]) -> dict[str, tuple[list[str], list[str]]]:
+        """By the word of the option, what a run was begun with and what is given now."""
+        before, now = meta.get("probes") or {}, self.probes
+        where = "(the module that has {})"
+        return {
+            "measures": (list(meta.get("measures") or []), self.facts["measures"]),
+            "probes": ([where.format(name) for name in before], [where.format(name) for name in now]),
+        }
+
+    def check_probes(self, run: str, meta: Mapping[str, Any]) -> None:
+        """ValueError where a probe of that name holds something else than when the run was begun."""
         before, now = meta.get("probes") or {}, self.facts["probes"]
-        same_code(run, "probes", [f"(the module that has {name})" for name in before],
-                  [f"(the module that has {name})" for name in now], more)  # fmt: skip
-        if other := [name for name in before if before[name] != now[name]]:
+        if other := [name for name in before if name in now and before[name] != now[name]]:
             raise ValueError(f"{run} was begun with another probe {other[0]}: its tokens or targets have changed")

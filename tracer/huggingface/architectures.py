@@ -26,8 +26,9 @@ class Layout:
     """Where a transformer keeps what writes to its residual stream: paths of modules, for `layout=`.
 
     Paths are of the model's parts from the model, of a block's parts from the block, of a head's from its attention. A
-    norm that is no module is "F.rms_norm" or "F.layer_norm". A layout only names: what the parts compute is checked on
-    the model itself, in numbers. ValueError for a field of the wrong kind.
+    norm that is no module is "F.rms_norm" or "F.layer_norm". `norm` is in front of attention; `out_norm` and `mlp_norm`
+    are behind what is written. A layout only names: what the parts compute is checked on the model itself, in numbers.
+    ValueError for a field of the wrong kind.
     """
 
     blocks: str
@@ -51,9 +52,11 @@ class Layout:
     mlp: str | None = "mlp"
     """The module whose output an MLP adds to the stream; None where blocks have none."""
     out_norm: str | None = None
+    """A norm behind attention: what `out` writes goes through it before it is added;"""
     mlp_norm: str | None = None
-    """What their outputs go through before they are added."""
+    """and one behind the MLP. (What is in front of the MLP need not be named.)"""
     embed_norm: str | None = None
+    """A norm of the token vectors, before the first block."""
     has_positions: bool = False
     """Are positions added to the stream?"""
     scale: float | None = None

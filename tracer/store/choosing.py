@@ -33,6 +33,8 @@ OF_ONE_STEP = (("step",), LAYER, HEAD)
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
+SPACED = re.compile(r"\s*(!=|<=|>=|=|<|>)\s*")
+"""A comparison may be written with spaces."""
 WORD = re.compile(r"([A-Za-z_][\w.]*)(!=|<=|>=|=|<|>)(.+)")
 TEXTS = ("run", "preset", "status", "kind", "author", "note", "tags")
 """Where a word that compares nothing is looked for."""
@@ -87,8 +89,27 @@ def found_by(text: str) -> Callable[[Run], bool]:
 def wanted(text: str) -> Wanted:
     """Do a run's `settings`, and the last values of its trace, hold all that the text asks for? An empty text asks for
     nothing. Numbers are asked for where no setting has the name."""
-    asked = [_condition(word) for word in text.split()]
+    asked = [_condition(word) for word in _words(text)]
     return lambda found, numbers=_none: all(holds(found, numbers) for holds in asked)
+
+
+def _words(text: str) -> list[str]:
+    return SPACED.sub(r"\1", text).split()
+
+
+def names_in(text: str) -> list[str]:
+    """What the comparisons of a text are about, tags aside."""
+    found = [parts[1] for word in _words(text) if (parts := WORD.fullmatch(word))]
+    return list(dict.fromkeys(name for name in found if name not in ("tag", "tags")))
+
+
+def values_of(run: Run, name: str) -> list[Any]:
+    """What a comparison of this name compares in a run: its settings that are called so, else what it recorded last."""
+    return _held(settings(run), name) or last_values(run, name)
+
+
+def _held(found: Settings, name: str) -> list[Any]:
+    return [found[name]] if name in found else [found[key] for key in found if key.endswith(f".{name}")]
 
 
 def _none(name: str) -> Sequence[float]:
@@ -113,8 +134,7 @@ def _condition(word: str) -> Callable[[Settings, Numbers], bool]:
         return lambda found, _: parts[2] in ("=", "!=") and among(found) == has
 
     def holds(found: Settings, numbers: Numbers) -> bool:
-        held = [found[name]] if name in found else [found[key] for key in found if key.endswith(f".{name}")]
-        held = held or numbers(name)
+        held = _held(found, name) or numbers(name)
         return any(_compared(compare, one, value) for one in held)
 
     return holds

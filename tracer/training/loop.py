@@ -31,7 +31,7 @@ from tracer.interventions import clamps
 from tracer.interventions.edits import recording
 from tracer.measures.gradients import gradients
 from tracer.model import Transformer
-from tracer.named_code import name_of, note_named, same_code
+from tracer.named_code import all_same, name_of, note_named
 from tracer.store import FORMAT, Run, RunWriter, open_run, resolve
 from tracer.store.labels import Labels
 from tracer.store.provenance import process, provenance
@@ -64,10 +64,12 @@ class Extras:
     def facts(self) -> dict[str, Any]:
         return {**self.own.facts, "scalars": self.functions.names}
 
-    def check(self, run: Run, more: bool = False) -> None:
-        """ValueError where those that the run was begun with are not all there; `more` may be."""
-        self.own.check_same(run.name, run.meta, more)
-        same_code(run.name, "scalars", run.meta.get("scalars", ()), self.functions.names, more)
+    def check(self, run: Run, corpus: tuple[list[str], list[str]] = ([], []), more: bool = False) -> None:
+        """ValueError where those that the run was begun with are not all there; `more` may be. `corpus`: the function
+        that made its data, and the one that is given."""
+        scalars = list(run.meta.get("scalars", ())), self.functions.names
+        all_same(run.name, {**self.own.named(run.meta), "scalars": scalars, "corpus": corpus}, more)
+        self.own.check_probes(run.name, run.meta)
 
 
 @dataclass
@@ -217,11 +219,10 @@ def resume(
     extras = Extras.given(measures, probes, scalars)
     refuse_writing(name)
     run = open_run(name)
-    extras.check(run)
     config = run.config if steps is None else replace(run.config, steps=steps)
-    before = [config.data.corpus] if config.data.is_own else []
-    if corpus != config.data.corpus or before:
-        same_code(run.name, "corpus", before, [] if corpus is None else [name_of(corpus)])
+    code = [config.data.corpus] if config.data.is_own else []
+    given = [] if corpus is None or not code and corpus == config.data.corpus else [name_of(corpus)]
+    extras.check(run, (code, given))
     config = _on(config, corpus)
     start = run.resume_step()
     if run.status == "diverged":

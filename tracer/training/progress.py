@@ -61,13 +61,15 @@ class Terminal(ProgressDisplay):
         """A log line: progress, entropies by block, losses and perplexities, then (sometimes) a row per tensor."""
         epoch = "" if row["epoch"] is None else f"  epoch {row['epoch']:.2f}/{row['epochs']:.2f}"
         ms = "" if math.isnan(row["step_ms"]) else f"  {row['step_ms']:.0f} ms/batch"
+        repeat_loss = row["repeat_loss"]
+        repeated = "" if math.isnan(repeat_loss) else f"  repeated-token loss {repeat_loss:.3f}"  # of a short context
         entropy = "  ".join(f"{layer}: {_row(values)}" for layer, values in row["entropy"].items())
         self.say(
             f"batch {row['step']}/{row['steps']}{epoch}  {row['tokens_seen']:,} tokens{ms}  "
             f"train loss {row['train_loss']:.3f} (ppl {row['train_perplexity']:.1f})  "
             f"held-out {row['val_loss']:.3f} (ppl {row['val_perplexity']:.1f})\n"
             f"  entropy by block  {entropy}\n"
-            f"  {_strongest(row)}  repeated-token loss {row['repeat_loss']:.3f}"
+            f"  {_strongest(row)}{repeated}"
         )
         if with_gradients and row["gradients"]:
             table = Table("tensor", "g", "w", "u", box=None, pad_edge=False, header_style="dim")

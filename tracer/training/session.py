@@ -81,6 +81,12 @@ class TrainingSession:
         self.terminal.say(
             f"{where.name}: {self.writer.meta['n_params']:,} parameters on {self.writer.meta['device']}, into {where}"
         )
+        parent = self.writer.meta.get("parent")
+        if parent and parent["step"] == self.start:
+            how = (
+                "goes on" if parent["optimizer"] == "continued" else "starts fresh: its state of that step is not kept"
+            )
+            self.terminal.say(f"from {parent['run']} at step {parent['step']:,}; the optimizer {how}")
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:

@@ -330,6 +330,7 @@ class LoopRecorder:
                 say(
                     f"manyeyes records {self.dir.name} without heads: {no_heads}. All that needs no heads is recorded: "
                     "losses, learning rate, speed, gradients, weights and their updates, signs of health"
+                    + (". Measures of your own are of heads: none of them is" if self._added.measures.all else "")
                 )
         else:
             self._largest.watch(self.model, self.probing.watcher.map, self._looking)

@@ -44,8 +44,8 @@ Measures = str | OwnMeasure | Callable[..., Any] | Iterable[Any]
 def measure(
     function: Callable[[RowBlock], Tensor] | None = None, *, label: str = "", unit: str = "",
     range: tuple[float | None, float | None] = (None, None), chance: float | None = None, source: str = "",
-    formula: str = "", worse: Literal["", "high", "low"] = "", note: str = "", probe: str = "text", short: str = "",
-    palette: Literal["sequential", "diverging"] = "sequential",
+    formula: str = "", worse: str = "", note: str = "", probe: str = "text", short: str = "",
+    palette: str = "sequential",
 ) -> Any:  # fmt: skip
     """Make a measure of a function: `rows` (`tracer.RowBlock`) to one number a row, [batch head query_pos].
 
@@ -71,8 +71,9 @@ def measure(
     row = Measure(
         name=name, label=label, short=short or name.replace("_", " ")[:SHORT].strip(),
         formula=formula or told or f"see {name_of(function)}",
-        source=source or name_of(function), probe=probe, dims=HEAD, unit=unit, low=low, high=high, palette=palette,
-        worse=worse, note=note, chance_text=f"given with {name}" if chance is not None else "",
+        source=source or name_of(function), probe=probe, dims=HEAD, unit=unit, low=low, high=high,
+        palette=cast("Literal['sequential', 'diverging']", palette), worse=cast("Literal['', 'high', 'low']", worse),
+        note=note, chance_text=f"given with {name}" if chance is not None else "",
         chance=None if chance is None else partial(always, chance),
     )  # fmt: skip
     return OwnMeasure(row, function, name_of(function))

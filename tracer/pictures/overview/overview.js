@@ -98,6 +98,7 @@ function makeOverview(part) {
   const centred = ([q, k]) => around([q + 0.5, (head.causal ? Math.min(q, k) : k) + 0.5], most());
 
   function drawOver() {
+    if (!layout) return; // not drawn yet
     const ctx = sized(over, layout.width, layout.height);
     const { theme } = part;
     const window = current();

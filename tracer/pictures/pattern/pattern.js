@@ -94,6 +94,7 @@ function makePattern(part) {
     for (let i = start; i < (axis ? cols : rows); i += every) label(ctx, axis, i);
   }
   function drawCross() {
+    if (!layout) return; // not drawn yet: the pointer may leave, or a key be pressed, before that
     const { theme } = part;
     const ctx = sized(cross, layout.left + layout.width + 8, MATRIX_TOP + layout.height + layout.bottom);
     const cell = focus();
@@ -155,7 +156,7 @@ function makePattern(part) {
   function look(way) {
     back = way;
     press(ways, way);
-    if (layout) drawCross();
+    drawCross();
   }
   look(0);
 

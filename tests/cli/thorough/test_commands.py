@@ -42,8 +42,9 @@ def test_seeds_from_a_file_and_json(tmp_path):
         "run": "induction-lr-0.5-warmup-1-2", "directory": "checkpoints/induction-lr-0.5-warmup-1-2", "kind": "trained",
         "preset": "induction", "author": newest["author"], "status": "finished", "step": 2, "planned": 2,
         "snapshots": 2, "n_params": open_run(tmp_path / "checkpoints" / "toy").meta["n_params"],
-        "created": newest["created"],
+        "created": newest["created"], "settings": {}, "tags": [], "note": "", "asked": {},
     }  # fmt: skip
+    assert found["runs"][0]["asked"] == {"lr": [0.5], "seed": [1]}
     configs = [open_run(tmp_path / one["directory"]).config for one in listed["runs"]]
     assert [(one.seed, one.optim.lr, one.optim.warmup, one.model.d_model) for one in configs] == [
         (2, 0.5, 1, 16), (1, 0.5, 1, 16), (0, configs[2].optim.lr, configs[2].optim.warmup, 16),

@@ -1,8 +1,12 @@
 """Data of somebody's own, as a user writes it: modular addition, `a + b = c`, of which the answer alone counts."""
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
+import pytest
+
+from tracer.named_code import NAMED
 
 P, PLUS, EQUALS = 13, 13, 14
 
@@ -38,3 +42,12 @@ class Unmasked(Addition):
     """Every target counts."""
 
     loss_mask = None  # type: ignore[assignment]
+
+
+@pytest.fixture
+def named_here_alone() -> Iterator[None]:
+    """What a test names as code is named by nobody after it."""
+    before = dict(NAMED)
+    yield
+    NAMED.clear()
+    NAMED.update(before)

@@ -341,6 +341,11 @@ def test_the_command_takes_the_same_words(run, tmp_path, capsys):
     said = json.loads(capsys.readouterr().out)
     assert done.value.code == 0 and said["metric"] == f"{__name__}:rank" and said["probes"] == ["tokens"]
     assert said["tokens"].startswith("ids.npy: 3 sequences of 20 tokens")
+    with pytest.raises(SystemExit):
+        main([word for word in words if word != "--json"] + ["--tokens", str(tmp_path / "ids.npy")])
+    (effect,) = (found["effect"].squeeze() for found in run.own_effects.values())
+    layer, head = np.unravel_index(int(abs(effect.values).argmax()), effect.shape)
+    assert f"mean over modes and probes: L{layer}H{head} {effect.values[layer, head]:+.4g}," in capsys.readouterr().out
     (tmp_path / "words.txt").write_text(" ".join(map(str, range(1, 60))))
     told = given_tokens(tmp_path / "words.txt", run).tokens
     assert told.tolist() == [[0, *range(1, 24)], [0, *range(24, 47)]], "rows of the context, each with its start token"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,21 +11,14 @@ import pytest
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from tests.own_data import Addition
+from tests.own_data import Addition, named_here_alone  # noqa: F401 (a fixture)
 from tracer import data
 from tracer.config import DataConfig
 from tracer.data.tokenizer import words
-from tracer.named_code import NAMED, note_named
+from tracer.named_code import note_named
 
+pytestmark = pytest.mark.usefixtures("named_here_alone")
 N_CTX = 4
-
-
-@pytest.fixture(autouse=True)
-def _named_here_alone() -> Iterator[None]:
-    before = dict(NAMED)
-    yield
-    NAMED.clear()
-    NAMED.update(before)
 
 
 def build(**changes: Any) -> data.Data:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.own_data import Addition, Uneven, Unmasked
+from tests.own_data import Addition, Uneven, Unmasked, named_here_alone  # noqa: F401 (a fixture)
 from tests.trainings import TOY
 from tracer import data
 from tracer.analysis.eval_sequences import batches
@@ -26,15 +26,8 @@ from tracer.store import Run
 from tracer.training import loop
 from tracer.training.probe_recorder import ProbeRecorder
 
+pytestmark = pytest.mark.usefixtures("named_here_alone")
 CORPUS = "tests.own_data:Addition"
-
-
-@pytest.fixture(autouse=True)
-def _named_here_alone() -> Iterator[None]:
-    before = dict(NAMED)
-    yield
-    NAMED.clear()
-    NAMED.update(before)
 
 
 def small(directory: Path, **changes: object) -> TrainConfig:

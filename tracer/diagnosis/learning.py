@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from tracer.diagnosis.causes import free
 from tracer.diagnosis.findings import Advice, Finding, finite_rows, number, since, values
-from tracer.diagnosis.generalising import GAIN, WORSE, chance, trained_below
+from tracer.diagnosis.generalising import GAIN, WORSE, chance, guessing, trained_below
 from tracer.diagnosis.objective import NEXT, SMALL, target
 from tracer.diagnosis.still import LOW, blocks
 from tracer.measures.aliases import Head
@@ -149,7 +148,7 @@ def _counting(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     away = (np.abs(seen - loss) / np.maximum(np.abs(loss), SMALL))[np.isfinite(seen)]
     if not len(away) or float(np.median(away)) >= ALIKE:  # it is about some of the tokens: not the padding
         return
-    high = meta.get("d_vocab") and float(np.median(loss[-3:])) > WORSE * math.log(meta["d_vocab"])
+    high = meta.get("d_vocab") and float(np.median(loss[-3:])) > WORSE * guessing(meta)
     if high and (target(meta, trace) is None or any(chance(meta, trace))):  # no mean over tokens, or said already
         return
     known = {"bigram_loss": "counting pairs of tokens", "copy_loss": "repeating what followed the token before"}

@@ -24,52 +24,29 @@ from tracer import data as data_module
 from tracer.config import TrainConfig
 from tracer.config.fields import to_dict
 from tracer.data.counting import unigram_loss
-from tracer.data.own_probe import OwnRecord, Probes
+from tracer.data.own_probe import Probes
 from tracer.data.own_source import Make
 from tracer.heads.own_measures import Measures
 from tracer.interventions import clamps
 from tracer.interventions.edits import recording
 from tracer.measures.gradients import gradients
 from tracer.model import Transformer
-from tracer.named_code import all_same, name_of, note_named
+from tracer.named_code import name_of, note_named
 from tracer.store import FORMAT, Run, RunWriter, open_run, resolve
 from tracer.store.labels import Labels
 from tracer.store.provenance import process, provenance
 from tracer.store.remote import refuse_writing
 from tracer.torch_internals import uncompiled
-from tracer.tracking.scalar_functions import ScalarFunctions, Scalars
+from tracer.tracking.scalar_functions import Scalars
 from tracer.tracking.telling import OnFinding, OnRecord, Telling
-from tracer.tracking.tracking import say
 from tracer.training import optim
 from tracer.training.divergence import GRADIENT, WEIGHT, Watch
+from tracer.training.extras import Extras
 from tracer.training.interrupts import any_process, interrupts
 from tracer.training.malloc import keep_freed_memory
 from tracer.training.probe_recorder import ProbeRecorder, record_steps, snapshot_steps, state_steps
 from tracer.training.repeatable import repeatable
 from tracer.training.session import TrainingSession
-
-
-@dataclass
-class Extras:
-    """What a user adds to each record, whose code is named again by whoever goes on with the run."""
-
-    own: OwnRecord
-    functions: ScalarFunctions
-
-    @classmethod
-    def given(cls, measures: Measures, probes: Probes, scalars: Scalars | Sequence[Scalars]) -> Extras:
-        return cls(OwnRecord.given(measures, probes, say), ScalarFunctions(scalars))
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        return {**self.own.facts, "scalars": self.functions.names}
-
-    def check(self, run: Run, corpus: tuple[list[str], list[str]] = ([], []), more: bool = False) -> None:
-        """ValueError where those that the run was begun with are not all there; `more` may be. `corpus`: the function
-        that made its data, and the one that is given."""
-        scalars = list(run.meta.get("scalars", ())), self.functions.names
-        all_same(run.name, {**self.own.named(run.meta), "scalars": scalars, "corpus": corpus}, more)
-        self.own.check_probes(run.name, run.meta)
 
 
 @dataclass

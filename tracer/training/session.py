@@ -83,9 +83,7 @@ class TrainingSession:
         )
         parent = self.writer.meta.get("parent")
         if parent and parent["step"] == self.start:
-            how = (
-                "goes on" if parent["optimizer"] == "continued" else "starts fresh: its state of that step is not kept"
-            )
+            how = "goes on" if parent["optimizer"] == "continued" else "starts fresh"
             self.terminal.say(f"from {parent['run']} at step {parent['step']:,}; the optimizer {how}")
         return self
 

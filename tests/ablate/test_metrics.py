@@ -173,3 +173,14 @@ SAYS: list[tuple[Any, str]] = [
 def test_what_is_no_metric_is_refused_by_name(model: Transformer, metric: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         metric_under_ablation(model, TOKENS, [[(0, 1)]], metric=metric)
+
+
+def test_of_a_kl_no_change_is_no_hypothesis() -> None:
+    """It is above 0 wherever anything changes: a test of 0 would reject for every head."""
+    from tests.small import TOKENS as rows
+    from tests.small import build
+    from tracer.ablate import sweep
+
+    found = sweep(build(), rows, metric="kl", interval=True)
+    assert found.p_holm.isnull().all() and "not tested" in found.p_holm.attrs["note"]
+    assert sweep(build(), rows, interval=True).p_holm.notnull().all()

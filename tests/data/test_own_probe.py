@@ -84,7 +84,7 @@ def test_names_are_taken_once() -> None:
     for probes, why in (
         ({"text": Probe(TOKENS)}, "'text' is taken"), ({"entropy": Probe(TOKENS)}, "every run has a number of this"),
         ([{"a": Probe(TOKENS)}, {"a": Probe(TOKENS)}], "'a' is taken"), ({"a": TOKENS}, "give tracer.Probe by name"),
-        ("math:pi", "give tracer.Probe by name"),
+        ("math:pi", "give tracer.Probe by name"), (Probe(TOKENS), "give tracer.Probe by name"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=why):
             given_probes(probes)  # type: ignore[arg-type]

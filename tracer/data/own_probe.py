@@ -142,7 +142,7 @@ def _pairs(name: str, pairs: Any, tokens: Int[Tensor, "batch pos"]) -> Pairs:
     return found
 
 
-def given_probes(probes: Probes) -> dict[str, Probe]:
+def given_probes(probes: Any) -> dict[str, Probe]:
     """Probes by name that a person gave: a mapping, or `module:name` of one, of a probe, or of several such words."""
     found: dict[str, Probe] = {}
     if isinstance(probes, Probe):

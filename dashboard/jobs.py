@@ -7,152 +7,31 @@ itself: it may be what ended the server, and a folder that is copied brings alon
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dashboard.access import allow, read_only
-from tracer.config import CORPORA, OWN_CODE
+from dashboard.typed_paths import why_no_model
+from dashboard.work_queue import Process
+from tracer.config import OWN_CODE
 from tracer.files.disk import refuse_link
 from tracer.presets import PRESETS
 from tracer.store import ROOT, Run, is_trained_by, resolve, waiting
 from tracer.store.housekeeping import why_no_name
-from tracer.store.waiting import Asked, Ticket, Waiting
+from tracer.store.waiting import Asked, Waiting
 
 LOGS = ".logs"
 GOOD_ENDS = (0, 3, 4, 130)
 """Exit statuses of work that was done: a run finished, diverged or was stopped, or a claim did not hold."""
-NOT_STARTED, TAKEN_BACK = 127, 130
-"""Exit statuses of what could not be run, and of what was stopped before it ran, as a shell gives them."""
 CHANGES = re.compile(r"--(model\.[a-z-]+|data\.corpus)=.*", re.DOTALL)
 """Options of `tracer train` that a form sets."""
-CHECKPOINT = re.compile(r"(?:checkpoint|step|revision)[-_]?(\d+)")
-"""Of the folders that `tracer open` takes as steps."""
-
-
-def processes(said: str) -> int:
-    """How many may be at work at a time, as MANYEYES_PROCESSES says it."""
-    if not said.isdecimal() or not int(said):
-        raise ValueError(f"MANYEYES_PROCESSES={said!r} must be a whole number, 1 or more: processes at work at a time")
-    return int(said)
-
-
-def allowed(said: str | None) -> int:
-    """The same, and 4 where nothing is said or something that is no number: then the server's output says so, since
-    pages must not fail for it."""
-    try:
-        return 4 if said is None else processes(said)
-    except ValueError as error:
-        logging.getLogger("manyeyes").warning("%s. Until then it is 4.", error)
-        return 4
-
-
-PROCESSES = allowed(os.environ.get("MANYEYES_PROCESSES"))
-"""At work at a time; more wait for one of these to end."""
-
-
-class Process:
-    """A command in a process of its own, in the words of Popen; it waits while `PROCESSES` others are at work."""
-
-    slots = threading.BoundedSemaphore(PROCESSES)
-
-    def __init__(self, command: list[str], log: Path, environment: dict[str, str], asked: Asked) -> None:
-        """`asked`: what is written down while it waits; OSError or ValueError where it can neither begin nor wait."""
-        self.args, self._log, self._environment = command, log, environment
-        self._popen: subprocess.Popen[bytes] | None = None
-        self.ticket: Ticket | None = None
-        self._ended: int | None = None
-        self._lock = threading.Lock()
-        if begun := self.slots.acquire(blocking=False):
-            try:
-                self._begin()
-            except (OSError, ValueError):  # ValueError: a zero byte
-                self.slots.release()
-                raise
-        else:
-            log.write_text(f"Waiting: {PROCESSES} processes started here are at work. MANYEYES_PROCESSES allows more.")
-            self.ticket = waiting.keep(asked)
-        threading.Thread(target=self._see_through, args=(begun,), daemon=True).start()
-
-    def _begin(self) -> None:
-        with self._lock:
-            if self._waits():
-                with self._log.open("wb") as output:
-                    self._popen = subprocess.Popen(
-                        self.args, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                        start_new_session=True, env=self._environment,
-                    )  # fmt: skip
-                if self.ticket is not None:
-                    self.ticket.remove()
-
-    def _waits(self) -> bool:
-        """Under the lock; what somebody removed from the folder has ended."""
-        if self._popen is None and self._ended is None and self.ticket is not None and not self.ticket.there:
-            self._end(TAKEN_BACK)
-        return self._popen is None and self._ended is None
-
-    def _end(self, status: int) -> None:
-        """Before it began."""
-        self._ended = status
-        if self.ticket is not None:
-            self.ticket.remove()
-
-    def _see_through(self, begun: bool) -> None:
-        try:
-            if not begun:
-                self.slots.acquire()
-                try:
-                    self._begin()
-                except (OSError, ValueError) as error:  # with a place in the queue nobody is there to be told
-                    self._end(NOT_STARTED)
-                    with contextlib.suppress(OSError):
-                        self._log.write_text(f"It could not be started: {error}")
-            if self._popen is not None:
-                self._popen.wait()
-        finally:
-            self.slots.release()
-
-    @property
-    def waits(self) -> bool:
-        """Has it neither begun nor ended?"""
-        with self._lock:
-            return self._waits()
-
-    @property
-    def pid(self) -> int | None:
-        return self._popen.pid if self._popen else None
-
-    @property
-    def returncode(self) -> int | None:
-        return self._popen.returncode if self._popen else self._ended
-
-    def poll(self) -> int | None:
-        return None if self.waits else self._popen.poll() if self._popen else self._ended
-
-    def wait(self, timeout: float | None = None) -> int | None:
-        if self.waits:
-            raise subprocess.TimeoutExpired(self.args, timeout or 0)
-        return self._popen.wait(timeout) if self._popen else self._ended
-
-    def send_signal(self, number: int) -> None:
-        """One that still waits never begins, and has ended as one that was stopped."""
-        with self._lock:
-            if self._popen is None:
-                self._end(128 + number)
-                return
-        self._popen.send_signal(number)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
 
 
 @dataclass(frozen=True)
@@ -215,16 +94,6 @@ def train(preset: str, name: str, seed: int, steps: int, *changed: str) -> Start
 def host() -> str:
     """The name of this machine, as runs keep it."""
     return socket.gethostname()
-
-
-def why_no_text(corpus: str) -> str:
-    """Why no text can be read there; empty where it may be, or where it is a name on the hub."""
-    try:
-        if corpus in CORPORA or corpus.startswith("hf:") or Path(corpus).expanduser().exists():
-            return ""
-    except (OSError, ValueError, RuntimeError):  # a name too long, with a zero byte, or of nobody's home
-        pass
-    return f"there is no file or folder {corpus[:200]!r} on this machine"
 
 
 def open_model(model: str, revisions: list[str], name: str) -> Started:
@@ -399,35 +268,6 @@ def free_name(wanted: str) -> str:
         if not (ROOT / name).exists() and resolve(name).resolve() not in taken:
             return name
     raise ValueError(f"there are a thousand runs named {wanted}: give a name of your own")
-
-
-def model_name(model: str) -> str:
-    """What a run of a Hugging Face model is called: the last part of its path, in the letters of a run's name."""
-    last = re.sub(r"[^A-Za-z0-9._-]+", "-", model.strip().rstrip("/").rpartition("/")[2]).lstrip("._-")
-    return last[:60] or "model"
-
-
-def checkpoints(directory: Path) -> list[int]:
-    """Steps of the folders checkpoint-500, checkpoint-1000, ... that a training with transformers leaves behind."""
-    try:
-        names = os.listdir(directory)
-    except OSError:  # whoever runs this may not read it
-        return []
-    return sorted(int(found[1]) for found in map(CHECKPOINT.fullmatch, names) if found)
-
-
-def why_no_model(model: str) -> str:
-    """Why no Hugging Face model can be at this path; empty where one may be, or where it is a name on the hub."""
-    directory = os.path.expanduser(model)
-    there = os.path.isdir(directory)  # as isfile, it takes a name that is too long, or with a zero byte, for no file
-    if os.path.isfile(os.path.join(directory, "config.json")) or there and checkpoints(Path(directory)):
-        return ""
-    if there:
-        return (
-            f"{model} holds no model: save_pretrained writes a config.json beside the weights, and a training leaves "
-            "folders such as checkpoint-500"
-        )
-    return f"{model} is no directory of this machine" if model.startswith(("/", "~", ".")) else ""
 
 
 def _new(name: str) -> Path:

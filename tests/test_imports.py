@@ -232,14 +232,14 @@ def test_nothing_is_loose_at_the_root() -> None:
 
 def test_only_store_touches_the_files_of_a_run() -> None:
     # data/ may cache a corpus; pictures read their own .js and .css; showing writes the file that is asked for; jobs
-    # keeps what the trainings it started have printed; first_response reads Streamlit's own page and our styles,
-    # shipped what comes with the package, cli the settings that a person wrote, hub_cache removes what it downloaded,
-    # accounts reads the kernel's table of connections, export writes the folder that is asked for
+    # and work_queue keep what the trainings that were started have printed; first_response reads Streamlit's own page
+    # and our styles, shipped what comes with the package, cli the settings that a person wrote, hub_cache removes what
+    # it downloaded, accounts reads the kernel's table of connections, export writes the folder that is asked for
     pictures = ("tracer.pictures.assets", "tracer.analysis.notebook")
     exempt = (
         "tracer.store", "tracer.files", "tracer.data", "tracer.cli", *pictures, "dashboard.accounts",
-        "dashboard.first_response", "dashboard.jobs", "dashboard.shipped", "tracer.watching.hub_cache",
-        "tracer.export.bridge",
+        "dashboard.first_response", "dashboard.jobs", "dashboard.work_queue", "dashboard.shipped",
+        "tracer.watching.hub_cache", "tracer.export.bridge",
     )  # fmt: skip
     assert known(*exempt)
     touching = {name: disk_calls(path.read_text()) for name, path in SOURCES.items() if not within(name, *exempt)}

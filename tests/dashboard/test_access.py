@@ -22,7 +22,7 @@ from streamlit.testing.v1 import AppTest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from dashboard import access, jobs, loading
+from dashboard import access, jobs, loading, work_queue
 from tests.browsing import served
 from tests.dashboard.words import labels
 from tests.waiting import wait
@@ -207,11 +207,11 @@ def test_no_path_is_taken_and_none_is_told_apart(
 @pytest.mark.parametrize("said", ["", "0", "-1", "x", "2.5"])
 def test_how_many_processes_is_a_number(said: str) -> None:
     with pytest.raises(ValueError, match="MANYEYES_PROCESSES"):
-        jobs.processes(said)
+        work_queue.processes(said)
 
 
 def test_a_number_of_processes_that_is_none_stops_no_page() -> None:
-    code = "from dashboard import jobs; print(jobs.PROCESSES)"
+    code = "from dashboard import work_queue; print(work_queue.PROCESSES)"
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "MANYEYES_PROCESSES": "x"}, cwd=APP.parents[1],
         capture_output=True, text=True,
@@ -222,13 +222,15 @@ def test_a_number_of_processes_that_is_none_stops_no_page() -> None:
 def test_a_queued_process_that_cannot_be_started_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     log = tmp_path / "log"
-    held = [jobs.Process.slots.acquire(timeout=300) for _ in range(jobs.PROCESSES)]  # other tests' may be ending
+    held = [
+        work_queue.Process.slots.acquire(timeout=300) for _ in range(work_queue.PROCESSES)
+    ]  # other tests' may be ending
     try:
-        queued = jobs.Process([str(tmp_path / "no-such-program")], log, {}, Asked(command="train", name="queued"))
+        queued = work_queue.Process([str(tmp_path / "no-such-program")], log, {}, Asked(command="train", name="queued"))
         assert all(held) and queued.poll() is None and len(waiting.waiting()) == 1
     finally:
         for _ in held:
-            jobs.Process.slots.release()
+            work_queue.Process.slots.release()
     wait(lambda: queued.poll() is not None)
     one = jobs.Started("queued", tmp_path / "run", log, queued)
     wait(lambda: "could not be started" in one.tail())
@@ -237,7 +239,7 @@ def test_a_queued_process_that_cannot_be_started_has_ended(tmp_path: Path, monke
 
 def test_more_than_so_many_wait(none_left: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    limit = jobs.PROCESSES
+    limit = work_queue.PROCESSES
     many = [jobs.train("induction", f"toy-{i}", 0, 100_000) for i in range(limit + 2)]
     assert [one.process.pid is None for one in many] == [False] * limit + [True, True]
     assert all(one.alive for one in many) and "Waiting: 4 processes" in many[-1].tail()

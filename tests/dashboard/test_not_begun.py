@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard import jobs
+from dashboard import jobs, work_queue
 from tests.dashboard.words import labels, written
 from tests.waiting import wait
 from tracer.store import Run, waiting
@@ -43,12 +43,12 @@ def there() -> list[str]:
 @contextmanager
 def taken() -> Iterator[None]:
     """All places of this server, those of processes that are ending too."""
-    for _ in range(jobs.PROCESSES):
-        assert jobs.Process.slots.acquire(timeout=300)
+    for _ in range(work_queue.PROCESSES):
+        assert work_queue.Process.slots.acquire(timeout=300)
     try:
         yield
     finally:
-        jobs.Process.slots.release(jobs.PROCESSES)
+        work_queue.Process.slots.release(work_queue.PROCESSES)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_what_was_lost_is_shown_and_begins_when_it_is_asked_for(place: Path, ope
     (one,) = jobs.started()
     assert not app.exception and one.alive and one.process.pid is not None and there() == []
     assert "lost" not in written(app) and "Start" not in labels(app)
-    assert isinstance(one.process, jobs.Process) and one.process.args[3:] == command.split()
+    assert isinstance(one.process, work_queue.Process) and one.process.args[3:] == command.split()
 
 
 def test_several_wait_again_in_their_order(place: Path, full: None, open_page: Open) -> None:

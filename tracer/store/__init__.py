@@ -13,8 +13,9 @@ from tracer.store.layout import (
     is_trained_by,
     newest,
 )
+from tracer.store.places import PLACES, ROOT, ROOTS, broken_runs, list_runs, open_run, resolve
 from tracer.store.remote import is_address
-from tracer.store.run import PLACES, ROOT, ROOTS, Run, broken_runs, list_runs, open_run, resolve
+from tracer.store.run import Run
 from tracer.store.trace import Variable, nearest_row
 from tracer.store.writer import RunWriter, unused
 

@@ -7,7 +7,7 @@ import threading
 import time
 
 from tracer.store import remote
-from tracer.store.run import list_runs
+from tracer.store.places import list_runs
 
 EVERY, RELIST_EVERY = 5, 12
 """Seconds after which live runs are looked at; whole folders, and runs that may have gone on, every twelfth time."""

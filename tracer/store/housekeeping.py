@@ -12,7 +12,8 @@ from pathlib import Path
 from tracer.files.disk import read_bytes, write_bytes
 from tracer.store.layout import Lock
 from tracer.store.meta import read_meta
-from tracer.store.run import ROOT, Run
+from tracer.store.places import ROOT
+from tracer.store.run import Run
 
 TRASH = ".trash"
 """Beside the runs; what is removed stays in it until somebody empties it."""

@@ -21,7 +21,7 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from tracer.files.disk import Damaged, beside, flush, read_bytes, refuse_link
-from tracer.store.run import ROOT
+from tracer.store.places import ROOT
 
 FOLDER = ".waiting"
 MOST = 16 << 10

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from dashboard import jobs, loading, navigation, state, theme
+from dashboard import jobs, loading, navigation, state, theme, typed_paths
 from dashboard.shared.run_bar import short
 from tracer.config import TrainConfig
 from tracer.presets import PRESETS
@@ -63,7 +63,7 @@ def _chosen(preset: str) -> TrainConfig:
     base, form = PRESETS[preset].config, st.session_state
     sizes = {field: int(form.get(f"new_{field} {preset}", getattr(base.model, field))) for field in SIZES}
     corpus = str(form.get(f"new_corpus {preset}", "")).strip() or base.data.corpus
-    if why := jobs.why_no_text(corpus):
+    if why := typed_paths.why_no_text(corpus):
         raise ValueError(why)
     return replace(
         base, steps=int(form.get(f"new_steps {preset}", base.steps)), seed=int(form.get("new_seed", 0)),
@@ -221,12 +221,12 @@ def draw_hugging_face() -> None:
         "Directory, or name on the hub", key="hf_model", placeholder="/path/to/model or EleutherAI/pythia-14m"
     ).strip()
     directory = _home(model)
-    why = jobs.why_no_model(model) if model else ""
+    why = typed_paths.why_no_model(model) if model else ""
     if why:
         _draw_problem("model", f"{why}.")
     elif model:
         if os.path.isdir(directory):
-            st.caption(_found(jobs.checkpoints(directory)))
+            st.caption(_found(typed_paths.checkpoints(directory)))
         else:
             st.text_input(
                 "Revisions, apart by spaces", key="hf_revisions", placeholder="step1000 step10000 step100000",
@@ -254,7 +254,7 @@ def _found(checkpoints: list[int]) -> str:
 
 
 def _model_name(model: str) -> str:
-    return jobs.free_name(jobs.model_name(str(_home(model))))
+    return jobs.free_name(typed_paths.model_name(str(_home(model))))
 
 
 def _open_model() -> None:

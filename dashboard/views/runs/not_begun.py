@@ -9,7 +9,7 @@ from zlib import crc32
 
 import streamlit as st
 
-from dashboard import jobs, theme
+from dashboard import jobs, theme, work_queue
 from dashboard.jobs import Started
 from dashboard.shared.run_bar import draw_name, tried
 from tracer.store.waiting import FOLDER, Waiting
@@ -21,8 +21,8 @@ def draw_waiting(one: Started) -> None:
     with st.container(border=True, key=key, gap="xsmall"):
         draw_name(one.name, "waiting", key=key)
         st.caption(
-            f"It begins when one of the {jobs.PROCESSES} processes at work here ends. If the dashboard ends before, "
-            "this page offers to start it again."
+            f"It begins when one of the {work_queue.PROCESSES} processes at work here ends. If the dashboard ends "
+            "before, this page offers to start it again."
         )
         st.button("Remove", key=f"remove {key}", icon=":material/close:", on_click=_cancel, args=(one,))
 

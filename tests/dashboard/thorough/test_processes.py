@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard import jobs
+from dashboard import jobs, typed_paths
 from tests.waiting import wait
 from tracer.store import Run, open_run
 from tracer.store.waiting import Asked
@@ -84,13 +84,13 @@ def test_free_names(place: Path) -> None:
     [("gpt2", "gpt2"), ("EleutherAI/pythia-14m", "pythia-14m"), ("/a/b c/", "b-c"), ("..", "model"), ("", "model")],
 )
 def test_a_run_is_named_after_its_model(model: str, name: str) -> None:
-    assert jobs.model_name(model) == name
+    assert typed_paths.model_name(model) == name
 
 
 def test_checkpoint_folders_are_found(tmp_path: Path) -> None:
     for name in ("checkpoint-1000", "checkpoint-500", "step20", "checkpoint-last", "runs"):
         (tmp_path / name).mkdir()
-    assert jobs.checkpoints(tmp_path) == [20, 500, 1000]
+    assert typed_paths.checkpoints(tmp_path) == [20, 500, 1000]
 
 
 @pytest.mark.parametrize(

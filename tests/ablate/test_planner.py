@@ -393,5 +393,8 @@ def test_all_heads_at_once_are_refused_and_whole_layers_are_not(model: Transform
     everything = [(layer, head) for layer in range(2) for head in range(4)]
     with pytest.raises(ValueError, match=r"all 8 heads are off.*Attention\(0\), Attention\(1\)"):
         effect(model, tokens, everything)
+    with pytest.raises(ValueError, match="all 8 heads are off"):
+        effect(model, tokens, [*everything, ablate.Attention(0)])
+    assert effect(model, tokens, [*everything[1:], ablate.Attention(0)]).delta.abs().max() > 0.01
     whole = effect(model, tokens, [ablate.Attention(0), ablate.Attention(1)]).delta
     assert whole.abs().max() > 0.01

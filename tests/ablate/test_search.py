@@ -91,13 +91,29 @@ def test_two_heads_that_share_the_work_are_switched_off_by_their_common_source()
     assert knock_down(circuit(INDUCTION, TWIN), PROBE.tokens, target=0.5).heads == [PREVIOUS]
 
 
+def test_a_head_that_was_taken_first_is_dropped_where_the_others_do() -> None:
+    config = ModelConfig(
+        n_layers=2, n_heads=3, d_model=12, d_head=4, n_ctx=9, d_vocab=7, norm="none", attn_scale="none"
+    )
+    model = Transformer(config, seed=59).double().eval().requires_grad_(False)
+    tokens = torch.randint(0, 7, (4, 9), generator=torch.Generator().manual_seed(59))
+    found = knock_down(model, tokens, behaviour=lambda loss: (-8 * loss.flatten(1).mean(1)).exp(), target=0.5)
+    assert [(step.head, step.taken) for step in found.steps] == [
+        ((1, 2), True), ((0, 0), True), ((0, 2), True), ((1, 2), False)
+    ]  # fmt: skip
+    assert found.heads == [(0, 0), (0, 2)] and found.reached and found.share <= 0.5
+    off = effect(model, tokens, found.heads)
+    assert found.share == pytest.approx(float((8 * (off.clean.mean() - off.ablated.mean())).exp()))
+
+
 def test_a_target_that_no_set_reaches(model: Transformer) -> None:
     found = knock_down(model, PROBE.tokens, behaviour=lambda loss: torch.ones(len(loss)))
     assert not found.reached and len(found.heads) == 6 and found.curve == [1.0] * 7
 
 
 def test_nothing_to_keep_and_nothing_to_copy(model: Transformer) -> None:
-    with pytest.raises(ValueError, match="amounts to -1: there is nothing to keep or to kill"):
-        build_up(model, PROBE.tokens, behaviour=lambda loss: -torch.ones(len(loss)))
+    for amount in (0, -0.5):
+        with pytest.raises(ValueError, match=rf"amounts to {amount}: there is nothing to keep or to kill"):
+            build_up(model, PROBE.tokens, behaviour=lambda loss: torch.full((len(loss),), float(amount)))  # noqa: B023
     with pytest.raises(ValueError, match=r"not rows of Probe R \(probes.repeated\): give a behaviour="):
         build_up(model, torch.arange(T)[None])

@@ -9,6 +9,7 @@ import xarray as xr
 from jaxtyping import Float
 from torch import Tensor
 
+from tracer.analysis import head_jobs as module
 from tracer.analysis.head_jobs import _frequent, fewer_by_chance, groups_apart, head_jobs
 from tracer.config import ModelConfig
 from tracer.model import Transformer
@@ -125,3 +126,20 @@ def test_directions_without_groups_are_one_job() -> None:
     vectors = torch.randn(60, 12, generator=torch.Generator().manual_seed(0)).double()
     found = head_jobs(writer(vectors), looks(*[1] * 60), 0, 0)
     assert len(found.jobs) == 1 and np.isnan(found.silhouette) and found.jobs[0].share == 1
+
+
+def test_groups_that_touch_are_groups_where_their_silhouette_is_a_quarter() -> None:
+    """Noise of nearly the length of four directions: a third of the way from no structure to four points."""
+    vectors = torch.randn(600, 12, generator=torch.Generator().manual_seed(0)).double() * 0.9 / 12**0.5
+    vectors[torch.arange(600), torch.arange(600) % 4] += 1
+    found = head_jobs(writer(vectors), looks(*[1] * 600), 0, 0)
+    assert len(found.jobs) == 4 and 0.3 < found.silhouette < 0.37
+
+
+def test_rows_are_read_in_as_many_passes_as_memory_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = writer(), looks(40, 30, 20)
+    whole = head_jobs(*given, 0, 0, most=2)
+    monkeypatch.setattr(module, "LOGITS", 7 * 2 * given[0].d_vocab)  # 7 rows at once
+    parts = head_jobs(*given, 0, 0, most=2)
+    assert [job.cost for job in parts.jobs] == pytest.approx([job.cost for job in whole.jobs])
+    np.testing.assert_allclose(parts.components, whole.components)

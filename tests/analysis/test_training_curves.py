@@ -309,7 +309,14 @@ def test_path_keeps_distances_of_a_plane_and_points_right_and_up() -> None:
     apart = lambda p: np.linalg.norm(p[:, None] - p[None], axis=-1)  # noqa: E731
     np.testing.assert_allclose(apart(points), apart(corners), atol=1e-10)
     assert shares.sum() == pytest.approx(1) and points[-1, 0] > points[0, 0]
-    assert points[np.abs(points[:, 1]).argmax(), 1] > 0
+    for number in range(8):  # whose own signs are some of both
+        turned = corners @ np.linalg.qr(np.random.default_rng(number).normal(size=(5, 5)))[0][:2]
+        points, _ = change_points.path(turned / 10)
+        assert points[-1, 0] > points[0, 0] and points[np.abs(points[:, 1]).argmax(), 1] > 0
+
+
+def test_a_path_that_does_not_move_has_no_components() -> None:
+    assert change_points.path(np.ones((3, 4)))[1].tolist() == [0, 0]
 
 
 def test_breadth_is_a_share_of_the_first_component() -> None:

@@ -16,6 +16,7 @@ import tracer
 from tests.causal_families import CAUSAL, QUICK, causal
 from tests.tiers import quick
 from tracer import ablate
+from tracer.analysis import why_words
 from tracer.analysis.cell_moves import moves, readers
 from tracer.analysis.why import OWN, REST, carried, cell, largest, read_from, read_pass, why
 from tracer.analysis.why_without import without
@@ -280,6 +281,20 @@ def test_what_a_head_brought_is_said_by_what_did_most_of_it(side: Any) -> None:
         where = in_words(found, one, side, "L{}H{}".format(*source))
         assert (most in where) or (most == "token" and "had written" not in where and "position" not in where), most
     assert some_against
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (6, "this token"),
+        (5, "the token before"),
+        (4, "the token 2 back"),
+        (1, "the token 5 back"),
+        (0, "the first token"),
+    ],
+)
+def test_a_place_is_said_as_seen_from_the_token(place: int, said: str) -> None:
+    assert why_words._where(6, place) == said
 
 
 def test_readers_come_by_the_size_of_what_they_read() -> None:

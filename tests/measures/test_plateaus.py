@@ -75,8 +75,10 @@ def test_the_odds_of_a_jump_among_others_with_a_tail() -> None:
     spacings = sum(n * np.log(a / b) for n, (a, b) in enumerate(zip(others, others[1:], strict=False), 2))
     before, after = np.arange(61) <= 29, np.arange(61) >= 30
 
-    def judged(largest: float, tried: int, size: float) -> bool:
+    def judged(largest: float, tried: int, size: float, later: bool = False) -> bool:
         moves = np.array([*others, *np.linspace(0.1, 1, 16), largest, *np.linspace(0.1, 1, 30)])
+        if later:
+            moves[[29, -1]] = moves[[-1, 29]]
         moves[::2] *= -1
         y = np.concatenate([[0], np.cumsum(moves)])
         return plateaus._is_one_jump_of_many(y, before, after, size, tried)
@@ -86,3 +88,4 @@ def test_the_odds_of_a_jump_among_others_with_a_tail() -> None:
             largest = 8 * np.exp(spacings * ((RARE / tried * share) ** (-1 / 12) - 1))
             assert judged(largest, tried, -largest) is is_one
     assert judged(20.0, 1000, 39.0) and not judged(20.0, 1000, 41.0)  # it is half of the step, or it is not
+    assert not judged(20.0, 1000, 39.0, later=True)  # one that is not at the change does not make it

@@ -65,7 +65,7 @@ def watch(
     `held_out`: a batch that is not trained on, as the model is called with it (a tensor, a tuple of arguments, a
     mapping of them), or a loader of such batches, of which the first 8 are kept: every record then has the loss on it
     (`val_loss`). A list of tensors is one batch where the model is called with such ones in training, else a loader of
-    token ids; one that may be either is refused.
+    token ids. One that may be either, or that the model cannot be called with, is left out, with a warning.
     `start_step`: updates that were made before, by a job that this one resumes; over 0 its run is gone on with.
     `max_logits`: which training passes are looked at for the largest logit of every head, exactly: those that half of
     `share` pays for ("share"), each ("every": 2 to 5 % of a step at 1,024 tokens), or "never"; `recorder.max_logits`

@@ -141,7 +141,7 @@ MASKED = torch.cat([torch.zeros_like(ROWS[:, 1:6]), ROWS[:, 6:]], 1)
 
 
 @pytest.mark.parametrize("targets", [MASKED, torch.ones_like(MASKED).tril()], ids=["masked", "a mask"])
-def test_a_list_that_may_be_a_batch_or_batches_is_left_out(here: Path, gpt: Callable[..., Any], targets: Tensor) -> None:
+def test_a_list_that_may_be_batch_or_batches_is_left_out(here: Path, gpt: Callable[..., Any], targets: Tensor) -> None:
     recorder = tracer.watch(model := Masked(gpt()), run="r", held_out=[ROWS[:, :-1], targets])
     with pytest.warns(RuntimeWarning, match=r"as a tuple, \(x, y\), and batches of ids as lists of one, "):
         model(ROWS[:4, :-1], ROWS[:4, 1:])
@@ -179,14 +179,16 @@ def test_what_is_no_batch_is_said_once_and_all_else_is_recorded(
 ) -> None:
     model = gpt()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    with pytest.warns(RuntimeWarning, match="held_out is left out from here on, everything else is") as warned:
-        with tracer.watch(model, run="r", every=1, held_out=given) as recorder:
-            for batch in batches(2):
-                loss = model(batch[:, :-1], batch[:, 1:])[1]
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                recorder.step(loss)
+    with (
+        pytest.warns(RuntimeWarning, match="held_out is left out from here on, everything else is") as warned,
+        tracer.watch(model, run="r", every=1, held_out=given) as recorder,
+    ):
+        for batch in batches(2):
+            loss = model(batch[:, :-1], batch[:, 1:])[1]
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            recorder.step(loss)
     assert len(warned) == 1 and says in str(warned[0].message) and recorder.off is None
     trace = open_run("r").trace
     assert np.isnan(trace["val_loss"]).all() and np.isfinite(trace["entropy"]).all() and len(trace.step) == 3

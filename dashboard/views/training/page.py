@@ -20,7 +20,7 @@ from dashboard.views.training.facts import draw_divergence, draw_facts, draw_sam
 from tracer.analysis import training_curves
 from tracer.analysis.over_seeds import FEWEST, HIGHEST, LOWEST, SEEDS, mean_over_seeds
 from tracer.measures import MEASURES, in_trace, measures_in
-from tracer.measures.intervals import margins
+from tracer.measures.intervals import margins, within
 from tracer.measures.measure import LAYER
 from tracer.measures.references import references
 from tracer.pictures import curves
@@ -334,8 +334,10 @@ def _end(trace: xr.Dataset, name: str, sign: int) -> np.ndarray:
     """The lower (-1) or upper end of the band: of the seeds, or of 95 % intervals, nan where no error was recorded."""
     if SEEDS in trace.attrs:
         return trace[name + (LOWEST if sign < 0 else HIGHEST)].values
-    around = margins(trace, name)
-    return trace[name].values + sign * (np.nan if around is None else around)
+    values, around = trace[name].values, margins(trace, name)
+    if around is None:
+        return np.full(values.shape, np.nan)
+    return within(values, around, in_trace(trace, name))[max(sign, 0)]
 
 
 def _cut(name: str, longest: int = 14) -> str:

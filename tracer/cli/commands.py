@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from tracer.cli import configs, serving, trainings
+from tracer.cli import configs, serving, settings, trainings
 from tracer.cli.demo import demo
 from tracer.cli.ls import ls
 from tracer.cli.output import say, say_json
@@ -66,11 +66,18 @@ def _run(args: list[str]) -> None:
         say(f"manyeyes {version('manyeyes')}")
         return
     try:
-        status = _commands(args).cli(prog="tracer", description=main.__doc__, args=args or ["--help"])
+        status = _commands(args).cli(
+            prog="tracer", description=main.__doc__, args=args or ["--help"], registry=settings.registry()
+        )
     except BrokenPipeError:  # nobody reads on (`tracer ls | head`)
         silence()
         status = 0
-    except (ValueError, OSError, MemoryError) as error:  # mistakes of the user end in one line, not in a traceback
+    except (
+        settings.WrongSetting,
+        ValueError,
+        OSError,
+        MemoryError,
+    ) as error:  # mistakes of the user end in one line, not in a traceback
         sys.stderr.write(f"error: {str(error) or 'not enough memory'}\n".encode("utf-8", "replace").decode())
         status = EXIT_USAGE
     except RuntimeError as error:

@@ -75,6 +75,17 @@ def test_what_cannot_be_kept_is_said_once_and_the_training_goes_on(here: Path, g
     assert "recorder.evaluated" in words[0] and open_run("r").trace["x"].values[:3].tolist() == [1, 1, 1]
 
 
+def test_an_array_that_no_name_here_knows_is_left_as_it_is(
+    here: Path, gpt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tracer.measures.own_names.TAKEN", set())  # as of a run of a later version
+    model = gpt()
+    with pytest.warns(RuntimeWarning, match=SAID) as seen, tracer.watch(model, run="r", every=2) as recorder:
+        loop(model, recorder, range(5), lambda step: {"prompt_tokens": 1.0, "x": 1.0})
+    assert len(seen) == 1 and "prompt_tokens: this run has" in str(seen[0].message) and recorder.off is None
+    assert open_run("r").trace["prompt_tokens"].dims == ("prompt", "query_pos")
+
+
 def test_a_job_that_goes_on_goes_on_with_them(here: Path, gpt: Callable[..., Any]) -> None:
     model = gpt()
     with pytest.raises(KeyError), tracer.watch(model, run="r", every=2) as recorder:

@@ -132,7 +132,7 @@ def _why_no_place(name: str, x: np.ndarray, trace: TraceWriter, n_new: int, row:
     if x.ndim and (heads is None or x.shape != heads[: x.ndim]):
         shape = "no layers that are known" if heads is None else f"{heads[0]} layers of {heads[1]} heads"
         return f"it has shape {list(x.shape)}, and this run has {shape}"
-    if name in row:
+    if name in row or name in trace.others:
         return "this run has a number of this name already: choose another"
     if there is not None and there != DIMS[x.ndim]:
         return f"it is {KINDS[x.ndim]} here, and was {KINDS.get(len(there), 'another')} before"

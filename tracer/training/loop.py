@@ -150,10 +150,9 @@ def _refuse_another_model(name: str, theirs: TrainConfig, ours: TrainConfig) -> 
 
 def _begin(
     job: Job, directory: Path, preset: str | None, start: int, parent: dict[str, Any] | None, quiet: bool,
-    overwrite: bool, telling: Telling, extras: Extras | None = None, labels: Labels | None = None,
+    overwrite: bool, telling: Telling, extras: Extras, labels: Labels,
 ) -> Run:  # fmt: skip
     """Lay out a new run directory, and train from `start`."""
-    extras, labels = extras or Extras.given((), None, ()), labels or Labels()
     if not job.accelerator.is_main_process:
         return _loop(job, None, start, directory)
     config = job.config

@@ -134,8 +134,9 @@ def test_what_is_no_function_is_refused(given: Any, why: str) -> None:
 
 def test_a_file_names_them_and_a_run_never(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, run = tmp_path / "mine.yaml", tmp_path / "run.json"
-    path.write_text("preset: demo\nsteps: 7\nscalars: [mine:f, mine:g]\n")
+    path.write_text("preset: demo\nsteps: 7\nscalars: [mine:f, mine:g]\nrules: mine:h\n")
     assert configs.code(path)["scalars"] == ("mine:f", "mine:g") and configs.read(path)[0].steps == 7
+    assert configs.code(path)["rules"] == ("mine:h",)
     path.write_text("preset: demo\nscalars: 3\n")
     with pytest.raises(ValueError, match="scalars=3 is no list"):
         configs.code(path)

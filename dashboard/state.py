@@ -123,6 +123,8 @@ class Selection:
     """The path of the losses over "all" steps, or the "late" ones; empty means where the phase can be seen."""
     section: str = ""
     """What Ablate shows below its answer; empty means the effect, or every head while all are on."""
+    metric: str = ""
+    """What Ablate shows of sweeps by a user's metric, as the run calls it; empty means the loss."""
     quantity: str = ""
     """What Gradients shows of every tensor; empty means the first that the run holds."""
     tensor: str = ""

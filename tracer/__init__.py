@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from tracer.model import Transformer
     from tracer.presets import PRESETS, preset
     from tracer.store import Run, list_runs, open_run
+    from tracer.tracking.own_numbers import scalar
     from tracer.training.loop import fork, resume, train
     from tracer.watching.callbacks import LightningCallback, TrainerCallback
     from tracer.watching.opening import open_hf
@@ -60,7 +61,7 @@ _HOME = {
     "fork": "training.loop", "resume": "training.loop", "train": "training.loop", "sweep_run": "analysis.run_sweep",
     "diagnose": "diagnosis", "to_bridge": "export.bridge", "to_huggingface": "export.to_huggingface",
     "Probe": "data.own_probe", "RowBlock": "heads.row_block", "measure": "heads.own_measures", "rule": "diagnosis",
-    "show": "analysis.notebook", "survey": "analysis.survey", "why": "analysis.why",
+    "scalar": "tracking.own_numbers", "show": "analysis.notebook", "survey": "analysis.survey", "why": "analysis.why",
 }  # fmt: skip
 _MODULES = {
     "ablate": "ablate", "clamp": "interventions.clamps", "data": "data", "diagnosis": "diagnosis", "heads": "heads",
@@ -71,8 +72,8 @@ __all__ = [
     "PRESETS", "DataConfig", "Layout", "LightningCallback", "ModelConfig", "OptimConfig", "Probe", "RecordConfig",
     "RowBlock", "Run", "TrainConfig", "TrainerCallback", "Transformer", "ablate", "clamp", "data", "diagnose",
     "diagnosis", "fork", "heads", "list_runs", "load_hf", "logit_attribution", "logit_lens", "measure", "measures",
-    "open_hf", "open_run", "patch", "pictures", "preset", "probes", "resume", "rule", "show", "store", "survey",
-    "sweep_run", "to_bridge", "to_huggingface", "train", "watch", "why",
+    "open_hf", "open_run", "patch", "pictures", "preset", "probes", "resume", "rule", "scalar", "show", "store",
+    "survey", "sweep_run", "to_bridge", "to_huggingface", "train", "watch", "why",
 ]  # fmt: skip
 
 

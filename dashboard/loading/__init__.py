@@ -19,7 +19,8 @@ from dashboard.access import read_only
 from dashboard.loading import listing
 from dashboard.loading.kept import AS_RECORDED, OF_A_STEP
 from dashboard.loading.rows import merge
-from tracer.measures.intervals import margins
+from tracer.measures import in_trace
+from tracer.measures.intervals import margins, within
 from tracer.pictures import curves, step_heatmap
 from tracer.pictures.scales import head_label
 from tracer.store import ROOTS, NotARun, Run, list_runs, open_run, remote, resolve
@@ -119,7 +120,9 @@ def updates(opened: Run) -> xr.Dataset | None:
 def head_curves(opened: Run, measure: str) -> bytes:
     """A head measure over training, packed for the curves component."""
     recorded = trace(opened)
-    return curves.pack_heads(recorded["step"].values, recorded[measure].values, margins(recorded, measure))
+    values, around = recorded[measure].values, margins(recorded, measure)
+    band = None if around is None else within(values, around, in_trace(recorded, measure))
+    return curves.pack_heads(recorded["step"].values, values, band)
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs=AS_RECORDED)

@@ -287,6 +287,12 @@ def effects(run: Run) -> xr.Dataset | None:
         return None
 
 
+@st.cache_data(max_entries=16, show_spinner=False, hash_funcs=AS_RECORDED)
+def own_effects(run: Run) -> dict[str, xr.Dataset]:
+    """What was swept by other metrics or on other tokens, by name, in memory; ValueError where it is damaged."""
+    return {name: found.load() for name, found in run.own_effects.items()}
+
+
 def swept(run: Run) -> int:
     """Snapshots that were swept in every mode that this run can be."""
     found = effects(run)

@@ -156,6 +156,12 @@ def test_a_move_within_the_interval_of_its_rows_is_none(se: float, changed: bool
     assert found.margins is not None and found.margins[0] == pytest.approx(NORMAL * se)
 
 
+@pytest.mark.parametrize(("name", "low", "high"), [("val_loss", 0, 11), ("icl_score", -10, 11), ("entropy", 0, 1)])
+def test_a_band_of_few_rows_ends_where_its_quantity_can(name: str, low: float, high: float) -> None:
+    found = Curve(name, STEPS[:2], np.array([1.0, 0.0]), None, margins=np.full(2, 10.0))
+    assert found.band is not None and (found.band.min(), found.band.max()) == (low, high)
+
+
 def test_a_context_score_of_one_token_is_not_dated() -> None:
     score = rises(400, 500, 0.0, -1.0)
     (old,) = training_curves.course(scalars(icl_score=score))

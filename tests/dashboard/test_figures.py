@@ -212,7 +212,7 @@ def test_lanes_have_their_own_range_and_their_value_at_a_step() -> None:
         windows=[(0, 10, 20, 5, 15), None],
         numbers=[1, None],
         step=15,
-        margins=[np.array([0.5, NAN, 1.0]), None],
+        bands=[np.array([[0.5, NAN, 2.0], [1.5, NAN, 4.0]]), None],
     )
     assert list(layout(figure).yaxis.tickvals) == [1, 3] and list(layout(figure).yaxis2.tickvals) == [-5, 5]
     assert [note.text for note in layout(figure).annotations] == ["<b>1</b>  a (nats)", "<b>2</b>", "b", "<b>−5</b>"]
@@ -245,7 +245,12 @@ def test_marks_near_a_curve_are_lines_with_their_names_apart() -> None:
 def test_a_curve_that_hardly_moves_in_its_band_has_the_ends_of_the_band(margin: float, ends: object) -> None:
     flat = np.array([0, 10]), np.array([0.50, 0.51])
     figure = of_phases.timeline(
-        [flat], ["loss"], units=[""], windows=[None], numbers=[None], margins=[np.full(2, margin)]
+        [flat],
+        ["loss"],
+        units=[""],
+        windows=[None],
+        numbers=[None],
+        bands=[np.stack([flat[1] - margin, flat[1] + margin])],
     )
     assert layout(figure).yaxis.tickvals == pytest.approx(ends)
 

@@ -97,6 +97,30 @@ def test_training_draws_all(own: Run, open_page: Open, sent: Any) -> None:
     assert sent(app, "own rank")[0]["labels"] == ["L0", "L1"] and "directions that hold 90 %" in written(app)
 
 
+def test_numbers_of_one_unit_are_lines_of_one_chart(
+    own: Run, copy_run: Callable[..., Run], open_page: Open, sent: Any
+) -> None:
+    writer = TraceWriter(own.dir / "trace.zarr")
+    labels = {"excluded": "Excluded loss", "half": "Half", "bare": "Bare"}
+    writer.add({
+        name: Variable((), (), "float64", {"long_name": label, "units": "" if name == "bare" else "nats"})
+        for name, label in labels.items()
+    })  # fmt: skip
+    trace: Any = zarr.open_group(own.dir / "trace.zarr", mode="r+", use_consolidated=False)
+    for name in labels:
+        trace[name][:] = np.linspace(1, 2, trace["step"].shape[0])
+    app = open_page("training", run="own")
+    header, arrays, cue = sent(app, "own excluded")
+    assert header["labels"] == ["Excluded loss", "Half", "Restricted loss"] and arrays["lines"].shape[0] == 3
+    assert (cue["scale"]["label"], cue["scale"]["unit"]) == ("Value", "nats")
+    assert "Excluded loss, Half, Restricted loss" in [one.value for one in app.header]
+    assert sent(app, "own bare")[0]["labels"] == ["Bare"]
+    assert r"Half\: not written in the run. Source\: not" in written(app)
+    copy_run("other")
+    app = open_page("training", run="own", compare="other")  # a colour a run
+    assert sent(app, "own excluded")[0]["labels"] == ["Excluded loss · own"]
+
+
 def test_phases_dates_them(own: Run, open_page: Open) -> None:
     steps = own.trace["step"].values
     found = {curve.name: curve for curve in course(own.trace)}

@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import numpy as np
 import pytest
+import torch
 from streamlit.testing.v1 import AppTest
 
 from dashboard.loading import ablation
@@ -156,6 +157,46 @@ def test_effects_over_training_are_those_of_the_sweep(open_page: Open, copy_run:
     assert points.x[2] == pytest.approx(float(run.trace["induction"].sel(step=20)[1, 2]), abs=1e-6)
     assert "L1H2 rose in neither" in written(app)  # 30 steps are too few
     assert ablation.swept(run) == 4
+
+
+def rank(logits: torch.Tensor, targets: torch.Tensor, clean: torch.Tensor) -> torch.Tensor:
+    """How many tokens stand above the right one, mean over positions."""
+    right = logits.gather(-1, targets[..., None])
+    return (logits > right).double().sum(-1).mean(-1)
+
+
+def test_what_a_users_own_metric_was_swept_by_is_shown(
+    open_page: Open, copy_run: Callable[..., Run], sent: Any
+) -> None:
+    run = copy_run("swept")
+    assert not [box for box in open_page("ablate", run="swept", section="heads").selectbox if box.key == "metric_box"]
+    of_kl = sweep_run(run, "zero", [0, 20], metric="kl")
+    on_tokens = sweep_run(run, "zero", [20], frozen=True, metric=rank, tokens=torch.arange(1, 25).view(2, 12))
+    kl, ranked = run.own_effects
+    app = open_page("ablate", run="swept", step=20, section="heads")
+    box = app.selectbox(key="metric_box")
+    assert (
+        box.options[:2] == ["The loss, in nats", "kl, on the run's probes"] and "rank, on tokens: 2" in box.options[2]
+    )
+    box.set_value(kl).run()
+    assert app.session_state["selection"].metric == kl and not app.exception
+    for probe, title in (("repeat", "Repeated tokens"), ("text", "Text")):
+        cue = _cue(app, f"sweep_own_{probe}")
+        np.testing.assert_allclose(cue["values"], of_kl["effect"].sel(step=20, probe=probe, mode="zero"), rtol=1e-5)
+        assert (cue["title"], cue["scale"]["unit"], cue["scale"]["label"]) == (title, "nats", "Change")
+    assert "of the next token when the head is off, at step 20. Above 0: higher with that" in written(app)
+    app = open_page("ablate", run="swept", step=20, mode="mean", section="when", metric=kl)
+    header, arrays, _ = sent(app, "when_effect")
+    lines = header["lo"] + arrays["lines"] / 65534 * (header["hi"] - header["lo"])
+    np.testing.assert_allclose(
+        lines, of_kl["effect"].sel(mode="zero", probe="repeat").values.reshape(2, 8).T, atol=1e-5
+    )
+    assert "repeated tokens, zero ablation. Above 0" in written(app) and "sweep_run" not in {b.key for b in app.button}
+    app = open_page("ablate", run="swept", step=0, section="heads", metric=ranked)
+    found = on_tokens["effect_frozen"].sel(mode="zero", probe="tokens", step=20)
+    np.testing.assert_allclose(_cue(app, "sweep_own_tokens")["values"], found, rtol=1e-5)
+    assert "at step 20, patterns held as they were" in written(app)
+    assert open_page("ablate", run="swept", section="heads", metric="gone").session_state["selection"].metric == ""
 
 
 def test_the_verdict_is_drawn_up_when_asked(open_page: Open, small_run: Run) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from dashboard import loading, state
 from dashboard.views.training.facts import _duration, printable
+from dashboard.views.training.page import _end
 from tests.dashboard.words import written
 from tracer.store.layout import Lock
 
@@ -63,6 +64,13 @@ def test_perplexity_is_the_same_lines_lifted(open_page, small_run, sent):
     both = np.concatenate([small_run.trace.train_loss.values, small_run.trace.val_loss.values])
     assert (head["lo"], head["hi"]) == pytest.approx((np.exp(both.min()), np.exp(both.max())), rel=1e-4)
     assert cue["scale"]["chance"] == pytest.approx(65)
+
+
+def test_the_band_of_a_loss_of_few_rows_ends_at_0(small_run):
+    trace = small_run.trace[["val_loss", "val_loss_se"]].load()
+    trace["val_loss_se"] = trace["val_loss_se"] * 0 + 2.0
+    assert (_end(trace, "val_loss", -1) == 0).all() and (_end(trace, "val_loss", 1) > trace["val_loss"] + 3).all()
+    assert np.isnan(_end(trace.drop_vars("val_loss_se"), "val_loss", -1)).all()
 
 
 def test_log_steps(open_page, sent):

@@ -31,8 +31,10 @@ from tests.diagnosis.harm import (
 from tracer.config import DataConfig, InitConfig, ModelConfig, OptimConfig, RecordConfig, TrainConfig
 from tracer.diagnosis import Kind
 from tracer.store import Run
+from tracer.store.labels import Labels
 from tracer.tracking.telling import Telling
 from tracer.training import loop
+from tracer.training.extras import Extras
 
 CHAOS: frozenset[Kind] = frozenset(
     {"one-hot", "vanishing", "scores", "collapse", "residual", "updates", "unigram", "uniform", "dead"}
@@ -66,8 +68,9 @@ class Animal:
         if self.hurt is not None:
             self.hurt(job)
         return loop._begin(
-            job, folder / f"{self.name}-{seed}", None, 0, None, quiet=True, overwrite=False, telling=Telling()
-        )
+            job, folder / f"{self.name}-{seed}", None, 0, None, True, False, Telling(),
+            Extras.given((), None, ()), Labels(),
+        )  # fmt: skip
 
 
 def config(folder: Path, seed: int, **settings: Any) -> TrainConfig:

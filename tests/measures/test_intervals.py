@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from tracer.measures import SE, SEQUENCES
-from tracer.measures.intervals import margins, student, student_tails
+from tracer.measures import MEASURES, SE, SEQUENCES
+from tracer.measures.intervals import margins, student, student_tails, within
 
 
 def test_every_quantile_is_that_of_a_table() -> None:
@@ -26,3 +26,17 @@ def test_a_band_is_as_wide_as_its_sequences_are_few(attrs: dict[str, int], quant
     found = margins(trace, "entropy")
     assert found is not None and found[0] == pytest.approx(quantile / 2, rel=1e-3) and np.isnan(found[1])
     assert margins(trace, "induction") is None
+
+
+@pytest.mark.parametrize(
+    ("measure", "low", "high"),
+    [
+        ("induction", [0, 0.4, 0, -0.2], [1, 0.6, 1, 1]),  # a share, and a value that is none
+        ("val_loss", [0, 0.4, 0, -0.2], [3.5, 0.6, 3.9, 2.8]),
+        ("icl_score", [-2.5, 0.4, -2.1, -3.2], [3.5, 0.6, 3.9, 2.8]),
+    ],
+)  # fmt: skip
+def test_a_band_ends_where_its_measure_can(measure: str, low: list[float], high: list[float]) -> None:
+    values, around = np.array([0.5, 0.5, 0.9, -0.2]), np.array([3, 0.1, 3, 3])
+    np.testing.assert_allclose(within(values, around, MEASURES[measure]), [low, high], atol=1e-12)
+    assert np.isnan(within(values, around * np.nan, MEASURES[measure])).all()

@@ -293,7 +293,7 @@ def test_a_band_below_0_ends_below_a_logarithmic_axis() -> None:
 
 
 def test_the_bands_of_heads_stand_around_their_lines() -> None:
-    values, margins = np.arange(8.0).reshape(2, 2, 2), np.full((2, 2, 2), 0.5)
-    header, arrays = payload.unpack(curves.pack_heads([0, 5], values, margins))
+    values = np.arange(8.0).reshape(2, 2, 2)
+    header, arrays = payload.unpack(curves.pack_heads([0, 5], values, [values - 0.5, values + 0.5]))
     assert header["band"] == [-0.5, 7.5] and arrays["band"].shape == (2, 4, 2)
     assert arrays["band"][0, 3].tolist() == [round(65534 * 3 / 8), round(65534 * 7 / 8)]

@@ -196,6 +196,18 @@ def test_metadata_that_means_nothing_is_damage(writer, tmp_path, words):
         read_trace(tmp_path / "t.zarr")
 
 
+@pytest.mark.parametrize("name", ["param", "step"])
+def test_what_is_no_variable_is_never_written_over(writer, tmp_path, name):
+    writer.append(3, row(1.0))
+    writer.flush()
+    for opened in (writer, TraceWriter(tmp_path / "t.zarr")):
+        with pytest.raises(ValueError, match=f"an array '{name}' that is no variable over steps"):
+            opened.add({"new": Variable((), ()), name: Variable((), ())})
+        assert name not in opened.names and "new" not in opened.names
+    trace = read_trace(tmp_path / "t.zarr")
+    assert trace["param"].values.tolist() == ["W", "b.c"] and trace["step"].values.tolist() == [3]
+
+
 def test_a_variable_that_a_killed_writer_had_begun_is_laid_out_again(tmp_path):
     trace = TraceWriter.create(tmp_path / "t.zarr", 4, {"x": Variable((), ())}, {})
     trace.append(0, {"x": np.array(1.0)})

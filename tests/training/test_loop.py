@@ -232,7 +232,7 @@ def test_a_run_that_ended_before_its_first_step_starts_again(finished, tmp_path,
     ("changes", "words"),
     [
         ({"model": {"d_vocab": 100}}, "model.d_vocab=100 is not the tokenizer's vocabulary, 65"),
-        ({"model": {"n_ctx": 2}, "data": {"corpus": "markov"}}, "leave no room for a repeat"),
+        ({"model": {"n_ctx": 3}, "data": {"corpus": "markov"}}, "n_ctx=3 is too short to be recorded: .*is 4"),
         ({"model": {"n_ctx": 2048}, "record": {"pattern_ctx": 2048}}, r"record.pattern_ctx=2048: .* at most \d+ fit"),
     ],
 )

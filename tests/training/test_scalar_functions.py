@@ -28,7 +28,11 @@ def numbers(model: Any, step: int) -> dict[str, Any]:
     model.train()
     rolled = random.random(), np.random.rand(), torch.rand(1)  # noqa: NPY002
     assert len(rolled) == 3
-    return {"squared": step**2, "half_ranks": torch.full((2, 4), step / 2), "by_layer": [step, -step]}
+    return {
+        "squared": tracer.scalar(step**2, label="Step squared", unit="steps"),
+        "half_ranks": torch.full((2, 4), step / 2),
+        "by_layer": [step, -step],
+    }
 
 
 def broken(model: Any, step: int) -> dict[str, Any]:
@@ -53,6 +57,7 @@ def test_a_training_keeps_what_they_give_and_is_the_same_to_the_bit(tmp_path: Pa
     assert run.meta["scalars"] == [f"{HERE}{name}" for name in ("numbers", "broken", "words")]
     steps = run.trace["step"].values
     assert run.trace["squared"].values.tolist() == (steps**2).tolist() and run.trace["squared"].attrs["source"]
+    assert (run.trace["squared"].attrs["long_name"], run.trace["squared"].attrs["units"]) == ("Step squared", "steps")
     assert run.trace["half_ranks"].values[:, 1, 2].tolist() == (steps / 2).tolist()
     assert run.trace["by_layer"].dims == ("step", "layer")
     assert set(SEEN) == {(False, False)} and len(SEEN) == len(steps)
@@ -134,8 +139,9 @@ def test_what_is_no_function_is_refused(given: Any, why: str) -> None:
 
 def test_a_file_names_them_and_a_run_never(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, run = tmp_path / "mine.yaml", tmp_path / "run.json"
-    path.write_text("preset: demo\nsteps: 7\nscalars: [mine:f, mine:g]\n")
+    path.write_text("preset: demo\nsteps: 7\nscalars: [mine:f, mine:g]\nrules: mine:h\n")
     assert configs.code(path)["scalars"] == ("mine:f", "mine:g") and configs.read(path)[0].steps == 7
+    assert configs.code(path)["rules"] == ("mine:h",)
     path.write_text("preset: demo\nscalars: 3\n")
     with pytest.raises(ValueError, match="scalars=3 is no list"):
         configs.code(path)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tracer
 from tests.trainings import tiny
 from tracer.store import Run
 from tracer.tracking.telling import Telling
@@ -70,6 +71,33 @@ def test_a_training_that_goes_wrong_is_stopped_and_can_go_on(tmp_path: Path, loo
     assert again.status == "stopped" and (again.resume_step() or 0) > step
     after = kinds(again)
     assert set(before) <= set(after) and after == list(dict.fromkeys(after))  # each kind once, by whomever it was told
+
+
+@tracer.rule(needs=("entropy",), severity="bad", text="Found at each step.")
+def always(trace: Any) -> Any:
+    yield int(trace.step[-1]), [(0, 1)], "as ever"
+
+
+@tracer.rule
+def broken(trace: Any) -> Any:
+    yield 0, [], trace.nowhere
+
+
+def test_rules_of_ones_own_are_looked_for_while_it_trains(tmp_path: Path, looks_often: None) -> None:
+    told: list[Any] = []
+    with pytest.warns(RuntimeWarning, match="broken raised AttributeError.*: the rule broken is left out from") as said:
+        run = loop.train(
+            tiny(tmp_path / "a", steps=8), quiet=True, on_finding=told.append, rules=[f"{__name__}:always", broken]
+        )
+    own = [(one.kind, one.severity, one.heads, one.evidence) for one in told if one.kind == "always"]
+    assert len(said) == 1 and own == [("always", "bad", ((0, 1),), "as ever")] and kinds(run).count("always") == 1
+    again = loop.resume(run.dir, steps=12, quiet=True, on_finding="stop", rules=always)
+    assert again.status == "stopped" and again.meta["step"] < 12
+    config = replace(run.config, run=str(tmp_path / "b"), steps=16)
+    assert loop.fork(run, 8, config, quiet=True, on_finding="stop", rules=always).status == "stopped"
+    with pytest.raises(ValueError, match="rules=math:pi: make it with tracer.rule"):
+        loop.train(tiny(tmp_path / "c", steps=8), quiet=True, rules=["math:pi"])
+    assert not (tmp_path / "c").exists()
 
 
 def test_no_run_has_ended_before_its_last_row_is_there(tmp_path: Path) -> None:

@@ -48,6 +48,31 @@ def test_a_loop_is_asked_to_stop(here: Path, gpt: Callable[..., Any], asked: str
     assert asked == "stop" or [one.kind for one in told] == kinds
 
 
+@tracer.rule(text="Found at each step.")
+def always(trace: Any) -> Any:
+    yield int(trace.step[0]), [], "as ever"
+
+
+@tracer.rule
+def broken(trace: Any) -> Any:
+    yield 0, [], trace.nowhere
+
+
+def test_rules_of_ones_own_stop_a_loop_and_never_its_recording(here: Path, gpt: Callable[..., Any]) -> None:
+    model, told = gpt(), list[Any]()
+    with (
+        pytest.warns(RuntimeWarning, match="the rule broken is left out from here on") as said,
+        tracer.watch(model, run="r", every=1, on_finding=lambda one: told.append(one) or "stop",
+                     rules=[broken, always]) as recorder,
+    ):  # fmt: skip
+        for batch in batches(4):
+            loss = model(batch[:, :-1], batch[:, 1:])[1]
+            loss.backward()
+            recorder.step(loss)
+    assert len(said) == 1 and recorder.off is None and recorder.should_stop
+    assert [one.kind for one in told].count("always") == 1 and open_run("r").trace.sizes["step"] == 5
+
+
 def test_trainer_stops_with_a_checkpoint(here: Path, build: Callable[..., Any]) -> None:
     model = build("gpt2")
     with torch.no_grad():

@@ -141,11 +141,13 @@ MASKED = torch.cat([torch.zeros_like(ROWS[:, 1:6]), ROWS[:, 6:]], 1)
 
 
 @pytest.mark.parametrize("targets", [MASKED, torch.ones_like(MASKED).tril()], ids=["masked", "a mask"])
-def test_a_list_that_may_be_a_batch_or_batches_is_refused(here: Path, gpt: Callable[..., Any], targets: Tensor) -> None:
+def test_a_list_that_may_be_batch_or_batches_is_left_out(here: Path, gpt: Callable[..., Any], targets: Tensor) -> None:
     recorder = tracer.watch(model := Masked(gpt()), run="r", held_out=[ROWS[:, :-1], targets])
     with pytest.warns(RuntimeWarning, match=r"as a tuple, \(x, y\), and batches of ids as lists of one, "):
         model(ROWS[:4, :-1], ROWS[:4, 1:])
-    assert recorder.off is not None and not Path("checkpoints").exists()
+    assert recorder.off is None
+    recorder.close()
+    assert np.isnan(open_run("r").trace["val_loss"]).all()
 
 
 @pytest.mark.parametrize("what", ["a tuple", "lists of one"])
@@ -160,20 +162,38 @@ def test_what_is_said_instead_of_such_a_list_is_taken(here: Path, gpt: Callable[
     np.testing.assert_allclose(open_run("r").trace["val_loss"][0], float(expected), rtol=1e-5)
 
 
+def broken() -> Any:
+    yield ROWS[:4, :-1]
+    raise KeyError("no such file")
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
         ([], "holds no batch"), ([torch.zeros(2, 4)], "cannot be called with a batch of held_out"),
-        ([{"words": ROWS}], "give what it is called with in training"),
+        ([{"words": ROWS}], "give what it is called with in training"), (broken(), "KeyError: 'no such file'"),
     ],
 )  # fmt: skip
-def test_what_is_no_batch_is_refused_before_the_first_step(
+def test_what_is_no_batch_is_said_once_and_all_else_is_recorded(
     here: Path, gpt: Callable[..., Any], given: Any, says: str
 ) -> None:
     model = gpt()
-    recorder = tracer.watch(model, run="r", held_out=given)
-    with pytest.warns(RuntimeWarning, match=says):
-        model(ROWS[:2, :-1], ROWS[:2, 1:])
-    assert recorder.steps == 0 and not model._forward_hooks and not Path("checkpoints").exists()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    with (
+        pytest.warns(RuntimeWarning, match="held_out is left out from here on, everything else is") as warned,
+        tracer.watch(model, run="r", every=1, held_out=given) as recorder,
+    ):
+        for batch in batches(2):
+            loss = model(batch[:, :-1], batch[:, 1:])[1]
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            recorder.step(loss)
+    assert len(warned) == 1 and says in str(warned[0].message) and recorder.off is None
+    trace = open_run("r").trace
+    assert np.isnan(trace["val_loss"]).all() and np.isfinite(trace["entropy"]).all() and len(trace.step) == 3
+
+
+def test_what_is_neither_a_batch_nor_a_loader_is_refused_at_once(gpt: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match="neither a batch"):
-        tracer.watch(model, run="r", held_out=7)
+        tracer.watch(gpt(), run="r", held_out=7)

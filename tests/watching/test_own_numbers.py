@@ -11,6 +11,7 @@ import torch
 import tracer
 from tests.watching.loops import batches
 from tracer.analysis.training_curves import course
+from tracer.measures import in_trace
 from tracer.measures.own_names import why_no_name
 from tracer.store import open_run
 from tracer.tracking.own_numbers import EVALUATED, value_of
@@ -64,6 +65,32 @@ def test_a_tracker_gets_them_among_what_it_can_show() -> None:
     assert shown == {"own/accuracy": 0.5, "attn/mean/mass": 1.5, "attn/min/mass": 0.0, "attn/max/mass": 3.0}
 
 
+def test_what_is_said_of_a_number_stands_in_the_trace(here: Path, gpt: Callable[..., Any]) -> None:
+    model = gpt()
+    share = {"label": "Right answers", "unit": "share"}
+
+    def log(step: int) -> dict[str, Any]:
+        said = share if step == 0 else {"label": "later"}  # what was said first stays
+        return {
+            "right": tracer.scalar(torch.tensor(step / 8), range=(0, 1), **said), "plain": step,
+            "mass": tracer.scalar(np.full((2, 4), step), label="Mass", range=(0, float("inf"))),
+            "odd": tracer.scalar(step, unit="nats", range=(1, 0)),
+        }  # fmt: skip
+
+    words = r"leaves range=\(1, 0\) of odd out: it must rise"
+    with pytest.warns(RuntimeWarning, match=words) as seen, tracer.watch(model, run="r", every=2) as recorder:
+        loop(model, recorder, range(5), log)
+    run = open_run("r")
+    assert len(seen) == 1 and recorder.off is None and run.updates is not None
+    assert run.updates["right"].values.tolist() == [step / 8 for step in range(5)]
+    right, plain, mass, odd = (in_trace(run.trace, name) for name in ("right", "plain", "mass", "odd"))
+    assert (right.label, right.unit, right.low, right.high) == ("Right answers", "share", 0, 1)
+    assert (plain.label, plain.unit, plain.low, plain.high) == ("Plain", "", None, None)
+    assert (mass.label, mass.low, mass.high) == ("Mass", 0, None) and run.trace["mass"].values[2, 1, 3] == 2
+    assert (odd.label, odd.unit, odd.low, odd.high) == ("Odd", "nats", None, None)
+    assert right.source == plain.source == "recorder.log" and right.formula == "Logged by the training loop"
+
+
 def test_what_cannot_be_kept_is_said_once_and_the_training_goes_on(here: Path, gpt: Callable[..., Any]) -> None:
     model = gpt()
     bad = {"val_loss": 1.0, "train loss": 1.0, "why": "words", "wide": [1, 2, 3], "cube": np.zeros((1, 1, 1))}
@@ -73,6 +100,17 @@ def test_what_cannot_be_kept_is_said_once_and_the_training_goes_on(here: Path, g
     assert recorder.off is None and len(words) == len(bad) + 1
     assert all(sum(f"keep {name}:" in text.replace("'", "") for text in words) == 1 for name in [*bad, "x"])
     assert "recorder.evaluated" in words[0] and open_run("r").trace["x"].values[:3].tolist() == [1, 1, 1]
+
+
+def test_an_array_that_no_name_here_knows_is_left_as_it_is(
+    here: Path, gpt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tracer.measures.own_names.TAKEN", set())  # as of a run of a later version
+    model = gpt()
+    with pytest.warns(RuntimeWarning, match=SAID) as seen, tracer.watch(model, run="r", every=2) as recorder:
+        loop(model, recorder, range(5), lambda step: {"prompt_tokens": 1.0, "x": 1.0})
+    assert len(seen) == 1 and "prompt_tokens: this run has" in str(seen[0].message) and recorder.off is None
+    assert open_run("r").trace["prompt_tokens"].dims == ("prompt", "query_pos")
 
 
 def test_a_job_that_goes_on_goes_on_with_them(here: Path, gpt: Callable[..., Any]) -> None:

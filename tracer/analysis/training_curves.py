@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from tracer.measures import MEASURES, Measure, in_trace, measures_in
 from tracer.measures.aliases import Head
 from tracer.measures.change_points import PhaseChange, Reading, readings
-from tracer.measures.intervals import margins
+from tracer.measures.intervals import margins, within
 from tracer.measures.measure import HEAD, LAYER
 from tracer.measures.strongest import induction_head
 
@@ -95,6 +95,12 @@ class Curve:
         """Such as "Induction head L1H2"."""
         names = [f"L{layer}H{head}" for layer, head in self.heads]
         return f"{self.title} {' → '.join(names)}".strip()
+
+    @property
+    def band(self) -> NDArray[np.float64] | None:
+        """Both ends [end step] of the 95 % interval of each value, within what there can be."""
+        measure = self.own or MEASURES.get("entropy_normalised" if self.name == "entropy" else self.name)
+        return None if self.margins is None or measure is None else within(self.values, self.margins, measure)
 
     @property
     def unit(self) -> str:

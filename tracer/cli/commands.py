@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from tracer.cli import configs, serving, trainings
+from tracer.cli import configs, serving, settings, trainings
 from tracer.cli.demo import demo
 from tracer.cli.ls import ls
 from tracer.cli.output import say, say_json
@@ -66,11 +66,18 @@ def _run(args: list[str]) -> None:
         say(f"manyeyes {version('manyeyes')}")
         return
     try:
-        status = _commands(args).cli(prog="tracer", description=main.__doc__, args=args or ["--help"])
+        status = _commands(args).cli(
+            prog="tracer", description=main.__doc__, args=args or ["--help"], registry=settings.registry()
+        )
     except BrokenPipeError:  # nobody reads on (`tracer ls | head`)
         silence()
         status = 0
-    except (ValueError, OSError, MemoryError) as error:  # mistakes of the user end in one line, not in a traceback
+    except (
+        settings.WrongSetting,
+        ValueError,
+        OSError,
+        MemoryError,
+    ) as error:  # mistakes of the user end in one line, not in a traceback
         sys.stderr.write(f"error: {str(error) or 'not enough memory'}\n".encode("utf-8", "replace").decode())
         status = EXIT_USAGE
     except RuntimeError as error:
@@ -166,6 +173,7 @@ def _train(
         set: Settings = (), track: tuple[Tracker, ...] = (), overwrite: bool = False,
         measures: tuple[str, ...] = code["measures"], probes: tuple[str, ...] = code["probes"],
         scalars: tuple[str, ...] = code["scalars"], note: str = "", tags: tuple[str, ...] = (),
+        rules: tuple[str, ...] = code["rules"],
     ) -> str:  # fmt: skip
         """Train a run, or one for each seed and each value of each setting.
 
@@ -182,15 +190,16 @@ def _train(
                 array of [layer] or [layer, head]}.
             note: What the page Runs shows beside the run.
             tags: Words by which runs are found: `tracer ls --find tag=WORD`.
+            rules: Rules of your own, as module:name, looked for beside ours while it trains.
         """
         if seeds or set:
-            own = {"measures": measures, "probes": probes, "scalars": scalars}
+            own = {"measures": measures, "probes": probes, "scalars": scalars, "rules": rules}
             return trainings.train_all(config, preset, seeds, sum(set, ()), track, overwrite, own, note, tags)
         from tracer.training import loop
 
         return loop.train(
             config, preset=preset, track=track, overwrite=overwrite, measures=measures, probes=probes, scalars=scalars,
-            note=note, tags=tags,
+            note=note, tags=tags, rules=rules,
         ).status  # fmt: skip
 
     return train if from_file else functools.partial(train, "")
@@ -198,7 +207,7 @@ def _train(
 
 def resume(
     run: str, /, steps: int | None = None, measures: tuple[str, ...] = (), probes: tuple[str, ...] = (),
-    scalars: tuple[str, ...] = (), corpus: str | None = None,
+    scalars: tuple[str, ...] = (), corpus: str | None = None, rules: tuple[str, ...] = (),
 ) -> str:  # fmt: skip
     """Go on with a run from its last resume point, to the bit.
 
@@ -209,10 +218,11 @@ def resume(
         probes: The probes, as module:name, that it was trained with.
         scalars: The functions, as module:name, that it was trained with.
         corpus: The function, as module:name, that made the data of the run, where one did; it runs.
+        rules: Rules of your own, as module:name, looked for beside ours.
     """
     from tracer.training import loop
 
-    return loop.resume(run, steps, measures=measures, probes=probes, scalars=scalars, corpus=corpus).status
+    return loop.resume(run, steps, measures=measures, probes=probes, scalars=scalars, corpus=corpus, rules=rules).status
 
 
 def _fork(named: str | None) -> Callable[..., str]:
@@ -223,7 +233,7 @@ def _fork(named: str | None) -> Callable[..., str]:
     def fork(
         parent: str, /, step: int, config: Config = theirs, *, overwrite: bool = False,
         measures: tuple[str, ...] = (), probes: tuple[str, ...] = (), scalars: tuple[str, ...] = (), note: str = "",
-        tags: tuple[str, ...] = (),
+        tags: tuple[str, ...] = (), rules: tuple[str, ...] = (),
     ) -> str:  # fmt: skip
         """Train a new run from a snapshot of another, on the batches that came next there, with its settings or others.
 
@@ -237,6 +247,7 @@ def _fork(named: str | None) -> Callable[..., str]:
             scalars: The functions, as module:name, and others.
             note: What the page Runs shows beside the run.
             tags: Words by which runs are found: `tracer ls --find tag=WORD`.
+            rules: Rules of your own, as module:name, looked for beside ours.
         """
         if parent != named:
             raise ValueError(
@@ -246,7 +257,7 @@ def _fork(named: str | None) -> Callable[..., str]:
 
         return loop.fork(
             parent, step, config, overwrite=overwrite, measures=measures, probes=probes, scalars=scalars, note=note,
-            tags=tags,
+            tags=tags, rules=rules,
         ).status  # fmt: skip
 
     return fork

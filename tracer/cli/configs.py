@@ -18,7 +18,7 @@ from tracer.presets import PRESETS
 
 Code = Mapping[str, tuple[str, ...]]
 """What a file names of a person's code, by the word of the option."""
-NO_CODE: Code = {"measures": (), "probes": (), "scalars": ()}
+NO_CODE: Code = {"measures": (), "probes": (), "scalars": (), "rules": ()}
 
 
 def read(path: str | Path) -> tuple[TrainConfig, str | None]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from tracer.measures import SE, SEQUENCES
+from tracer.measures import SE, SEQUENCES, Measure
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -39,3 +39,19 @@ def margins(trace: xr.Dataset, measure: str) -> np.ndarray | None:
         return None
     n = int(trace[name].attrs.get(SEQUENCES, 0))
     return (student(n - 1) if n > 1 else NORMAL) * trace[name].values.astype(float)
+
+
+def within(
+    values: Float[np.ndarray, "*any"], around: Float[np.ndarray, "*any"], measure: Measure
+) -> Float[np.ndarray, "2 *any"]:
+    """Both ends of intervals around values of a measure, none beyond what it can be.
+
+    Of few sequences Student's interval is wide (of 2 it is 25 standard errors): that of a share would leave 0 to 1.
+    A value beyond that range is in its interval all the same.
+    """
+    low, high = values - around, values + around
+    if measure.low is not None:
+        low = np.maximum(low, np.minimum(measure.low, values))
+    if measure.high is not None:
+        high = np.minimum(high, np.maximum(measure.high, values))
+    return np.stack([low, high])

@@ -108,11 +108,14 @@ class TraceWriter:
         self._any_order = any_order
         self._group, self._store = _open(path, "r+")
         with _strangers(path):
+            every = dict(self._group.arrays())
             self._arrays = {
                 name: array.with_config(WHOLE)
-                for name, array in self._group.arrays()
+                for name, array in every.items()
                 if array.metadata.dimension_names[:1] == ("step",)
             }
+            self.others = set(every) - set(self._arrays) | {"step"}
+            """Names of arrays that are no variables: coordinates, and what is said of prompts."""
             self._step = self._arrays.pop("step")
             sizes = [self._group[axis].shape[0] for axis in ("layer", "head") if axis in self._group]
         self.heads: tuple[int, int] | None = (sizes[0], sizes[1]) if len(sizes) == 2 else None
@@ -170,8 +173,13 @@ class TraceWriter:
         return tuple(self._arrays[name].metadata.dimension_names[1:]) if name in self._arrays else None
 
     def add(self, variables: dict[str, Variable]) -> None:
-        """Lay out those that the run does not have; its rows so far are NaN."""
+        """Lay out those that the run lacks; its rows so far are NaN. ValueError for the name of another array."""
         new = {name: variable for name, variable in variables.items() if name not in self._arrays}
+        if taken := sorted(new.keys() & self.others):
+            raise ValueError(
+                f"the trace has an array {taken[0]!r} that is no variable over steps, and is never written over: "
+                f"choose another name"
+            )
         for name, variable in new.items():
             # whoever was killed in here has left an array that nobody knows of
             self._arrays[name] = _lay_out(self._group, name, variable, self._step.shape[0], overwrite=True)

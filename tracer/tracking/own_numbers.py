@@ -6,7 +6,9 @@ is refused in words, once a name, and never ends a training.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,30 @@ EVALUATED = {"val_loss": "every run has a number of this name: give it to record
 LOGGED = "recorder.log"
 """The source of a number that a training loop logs; of any other it is the name of the function that gave it."""
 Value = float | Tensor | np.ndarray
+
+
+@dataclass(frozen=True)
+class OwnNumber:
+    """A number, or an array of them, and what is said of it."""
+
+    value: Any
+    label: str
+    unit: str
+    range: tuple[float | None, float | None]
+
+
+def scalar(
+    value: Any, *, label: str = "", unit: str = "", range: tuple[float | None, float | None] = (None, None)
+) -> Any:
+    """A number of one's own with what pages say of it, for `recorder.log` and for what functions of `scalars=` return.
+
+        recorder.log({"accuracy": tracer.scalar(right.mean(), label="Right answers", unit="share", range=(0, 1))})
+
+    `value`: one number, or an array of [layer] or [layer, head]. `label`: its title, else its name. `unit`: numbers of
+    one unit are drawn on one chart. `range`: the smallest and the largest possible value, None for no end. What is said
+    when a run gets the name stays.
+    """
+    return OwnNumber(value, str(label), str(unit), range)
 
 
 def value_of(given: Any) -> Value:
@@ -49,11 +75,15 @@ def value_of(given: Any) -> Value:
     return float(x) if x.ndim == 0 else x
 
 
-def attrs(name: str, source: str) -> dict[str, Any]:
-    """What the trace says of such a variable."""
+def attrs(name: str, source: str, own: OwnNumber | None = None) -> dict[str, Any]:
+    """What the trace says of such a variable; `own`: what its author says."""
     words = " ".join(name.split("_")).strip() or name
     said = "Logged by the training loop" if source == LOGGED else f"Returned by {source}"
-    return {"long_name": words[:1].upper() + words[1:], "units": "", "formula": said, "source": source, "probe": "own"}
+    label, unit, ends = (own.label, own.unit, own.range) if own else ("", "", (None, None))
+    return {
+        "long_name": label or words[:1].upper() + words[1:], "units": unit, "formula": said, "source": source,
+        "probe": "own",
+    } | {key: end for key, end in zip(("valid_min", "valid_max"), ends, strict=True) if end is not None}  # fmt: skip
 
 
 class OwnNumbers:
@@ -63,7 +93,9 @@ class OwnNumbers:
         self.waiting: dict[str, Value] = {}
         """The latest of each name since the last record."""
         self._sources: dict[str, str] = {}
-        """Who gives it, by name."""
+        """Who gives it, by name,"""
+        self._described: dict[str, OwnNumber] = {}
+        """and what they say of it."""
         self._said: set[str] = set()
 
     def keep(self, numbers: Any, source: str) -> dict[str, Value]:
@@ -77,14 +109,28 @@ class OwnNumbers:
             if why := EVALUATED.get(name) or why_no_name(name) or self._why_not(name, source):
                 self.refuse(f"{name!r:.60}", why)
                 continue
+            own = given if isinstance(given, OwnNumber) else None
             try:
-                good[name] = value_of(given)
+                good[name] = value_of(own.value if own else given)
             except ValueError as error:
                 self.refuse(name, str(error))
             else:
                 self._sources[name] = source
+                if own and name not in self._described:
+                    self._described[name] = self._in_range(name, own)
         self.waiting |= good
         return good
+
+    def _in_range(self, name: str, own: OwnNumber) -> OwnNumber:
+        """What is said of a number, without a range that is none."""
+        try:
+            low, high = (None if end is None or math.isinf(end) else float(end) for end in own.range)
+        except (TypeError, ValueError):
+            low = high = math.nan
+        if low is None or high is None or low < high:
+            return replace(own, range=(low, high))
+        self.say_once(f"{name} range", f"manyeyes leaves range={own.range!r:.60} of {name} out: it must rise")
+        return replace(own, range=(None, None))
 
     def _why_not(self, name: str, source: str) -> str:
         if name in self._sources:
@@ -121,7 +167,9 @@ class OwnNumbers:
                 continue
             good[name] = x
             if there is None:
-                new[name] = Variable(DIMS[x.ndim], x.shape, "float64", attrs(name, self._sources[name]))
+                new[name] = Variable(
+                    DIMS[x.ndim], x.shape, "float64", attrs(name, self._sources[name], self._described.get(name))
+                )
         writer.make_room(new)
         return good
 
@@ -132,7 +180,7 @@ def _why_no_place(name: str, x: np.ndarray, trace: TraceWriter, n_new: int, row:
     if x.ndim and (heads is None or x.shape != heads[: x.ndim]):
         shape = "no layers that are known" if heads is None else f"{heads[0]} layers of {heads[1]} heads"
         return f"it has shape {list(x.shape)}, and this run has {shape}"
-    if name in row:
+    if name in row or name in trace.others:
         return "this run has a number of this name already: choose another"
     if there is not None and there != DIMS[x.ndim]:
         return f"it is {KINDS[x.ndim]} here, and was {KINDS.get(len(there), 'another')} before"

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
-from tracer.diagnosis import Finding, diagnose
+from tracer.diagnosis import Finding, OwnRule, Rule, diagnose
+from tracer.diagnosis.own_rules import Rules, given_rules
 from tracer.store import RunWriter, open_run
-from tracer.tracking.tracking import Tracking, check
+from tracer.tracking.tracking import Tracking, check, say
 
 OnRecord = Callable[[int, dict[str, float]], object]
 """Called with the step of a record and its numbers by readable names, in the process that writes."""
@@ -29,7 +31,7 @@ class Telling:
 
     def __init__(
         self, track: str | Sequence[str] | None = None, on_record: OnRecord | None = None,
-        on_finding: OnFinding | None = None, share: float = SHARE,
+        on_finding: OnFinding | None = None, share: float = SHARE, rules: Rules = (),
     ) -> None:  # fmt: skip
         self.to = (track,) if isinstance(track, str) else tuple(track or ())
         """Trackers."""
@@ -37,13 +39,30 @@ class Telling:
         if not (on_finding is None or on_finding == "stop" or callable(on_finding)):
             raise ValueError(f"on_finding={on_finding!r} is neither a function of a finding nor 'stop'")
         self._share, self._on_record, self._on_finding = share, on_record, on_finding
-        self._alerted = bool(self.to) or on_finding is not None
+        self.rules = [OwnRule(kind, self._guarded(kind, row)) for kind, row in given_rules(rules).items()]
+        """A user's, looked for beside ours; one that raises is left out from then on."""
+        self._alerted = bool(self.to or self.rules) or on_finding is not None
         self._tracking: Tracking | None = None
         self._told: set[str] = set()
-        """Kinds of findings."""
+        """Kinds of findings,"""
+        self._lost: set[str] = set()
+        """and of a user's rules that raised."""
         self.stop = False
         """Did `on_finding` ask for the training to stop?"""
         self._looked, self._cost = time.perf_counter(), 0.0
+
+    def _guarded(self, kind: str, row: Rule) -> Rule:
+        """The rule, whose first error is a warning: nobody's training ends for it."""
+
+        def search(meta: dict[str, Any], trace: Any) -> Iterator[Finding]:
+            if kind not in self._lost and row.search is not None:
+                try:
+                    yield from row.search(meta, trace)
+                except ValueError as error:  # which a user's rule makes of every error
+                    self._lost.add(kind)
+                    say(f"{error}: the rule {kind} is left out from here on, everything else goes on")
+
+        return replace(row, search=search)
 
     def begin(self, writer: RunWriter) -> None:
         """The run is there: open the trackers. ValueError where one does not let us in."""
@@ -75,7 +94,7 @@ class Telling:
         writer.flush()
         writer.wait()
         began, run = time.perf_counter(), open_run(writer.dir)
-        found = {one.kind: one for one in reversed(diagnose(run)) if one.kind not in self._told}
+        found = {one.kind: one for one in reversed(diagnose(run, self.rules)) if one.kind not in self._told}
         self._told |= found.keys()
         for one in found.values():
             LOG.warning("%s: %s, since step %d: %s", run.name, one.title, one.step, one.evidence)

@@ -26,6 +26,7 @@ from tracer.config.fields import to_dict
 from tracer.data.counting import unigram_loss
 from tracer.data.own_probe import Probes
 from tracer.data.own_source import Make
+from tracer.diagnosis.own_rules import Rules
 from tracer.heads.own_measures import Measures
 from tracer.interventions import clamps
 from tracer.interventions.edits import recording
@@ -67,7 +68,7 @@ def train(
     overwrite: bool = False, *, on_record: OnRecord | None = None, on_finding: OnFinding | None = None,
     measures: Measures = (), probes: Probes = None, scalars: Scalars | Sequence[Scalars] = (),
     settings: Mapping[str, Any] | None = None, note: str = "", tags: Sequence[str] = (),
-    corpus: str | Make | None = None,
+    corpus: str | Make | None = None, rules: Rules = (),
 ) -> Run:  # fmt: skip
     """Train a new run and return it; a Ctrl-C stops it cleanly, and `resume` goes on from there.
 
@@ -83,9 +84,10 @@ def train(
     is the one that the page Runs shows.
     `corpus`: a function of (n_ctx, seed) that makes a source of tokens, or its `module:name` (docs/own.md); or any
     other corpus. A `config.data.corpus` that names a function runs only where it is given here.
+    `rules`: failure modes of one's own (`tracer.rule`), looked for beside ours while it trains.
     """
     config = _on(config, corpus)
-    telling, extras = Telling(track, on_record, on_finding), Extras.given(measures, probes, scalars)
+    telling, extras = Telling(track, on_record, on_finding, rules=rules), Extras.given(measures, probes, scalars)
     labels = Labels.of(settings, note, tags)
     directory = resolve(config.run or f"{preset or 'run'}-{config.seed}")
     return _begin(prepare(config), directory, preset, 0, None, quiet, overwrite, telling, extras, labels)
@@ -96,22 +98,22 @@ def fork(
     track: str | Sequence[str] | None = None, *, on_record: OnRecord | None = None,
     on_finding: OnFinding | None = None, measures: Measures = (), probes: Probes = None,
     scalars: Scalars | Sequence[Scalars] = (), settings: Mapping[str, Any] | None = None, note: str = "",
-    tags: Sequence[str] = (), corpus: str | Make | None = None,
+    tags: Sequence[str] = (), corpus: str | Make | None = None, rules: Rules = (),
 ) -> Run:  # fmt: skip
     """Train a new run from the weights that another had after `step` updates, on the batches that come next there.
 
     `config` (default: the parent's) may change everything but the model and its tokens. The optimiser goes on, too,
     where the parent keeps its state of `step` (`run.state_steps`) and it is the same one: with nothing changed, the new
     run is the parent to the bit. Else it starts fresh. run.json says which.
-    `track`, `on_record`, `on_finding`, `measures`, `probes`, `scalars`, `settings`, `note`, `tags`, `corpus`: as in
-    `train`; `track` is the parent's, unless told. The parent's code is named again: it is never taken from a run
+    `track`, `on_record`, `on_finding`, `measures`, `probes`, `scalars`, `settings`, `note`, `tags`, `corpus`, `rules`:
+    as in `train`; `track` is the parent's, unless told. The parent's code is named again: it is never taken from a run
     directory.
     """
     labels, extras = Labels.of(settings, note, tags), Extras.given(measures, probes, scalars)
     parent = run if isinstance(run, Run) else open_run(run)
     extras.check(parent, more=True)
     theirs = parent.config
-    telling = Telling(parent.meta.get("track", ()) if track is None else track, on_record, on_finding)
+    telling = Telling(parent.meta.get("track", ()) if track is None else track, on_record, on_finding, rules=rules)
     config = _on(replace(theirs, run=None) if config is None else config, corpus)
     _refuse_another_model(parent.name, theirs, config)
     if config.steps <= step:
@@ -150,10 +152,9 @@ def _refuse_another_model(name: str, theirs: TrainConfig, ours: TrainConfig) -> 
 
 def _begin(
     job: Job, directory: Path, preset: str | None, start: int, parent: dict[str, Any] | None, quiet: bool,
-    overwrite: bool, telling: Telling, extras: Extras | None = None, labels: Labels | None = None,
+    overwrite: bool, telling: Telling, extras: Extras, labels: Labels,
 ) -> Run:  # fmt: skip
     """Lay out a new run directory, and train from `start`."""
-    extras, labels = extras or Extras.given((), None, ()), labels or Labels()
     if not job.accelerator.is_main_process:
         return _loop(job, None, start, directory)
     config = job.config
@@ -188,11 +189,11 @@ def _plan(job: Job, first: int) -> tuple[list[int], list[int], int]:
 def resume(
     name: str | Path, steps: int | None = None, quiet: bool = False, *, on_record: OnRecord | None = None,
     on_finding: OnFinding | None = None, measures: Measures = (), probes: Probes = None,
-    scalars: Scalars | Sequence[Scalars] = (), corpus: str | Make | None = None,
+    scalars: Scalars | Sequence[Scalars] = (), corpus: str | Make | None = None, rules: Rules = (),
 ) -> Run:  # fmt: skip
     """Go on with a run where its last resume point is; `steps` makes it longer than planned. Its trackers are told on;
-    `on_record`, `on_finding`: as in `train`. `measures`, `probes`, `scalars`, `corpus`: those that the run was begun
-    with, named again."""
+    `on_record`, `on_finding`, `rules`: as in `train`. `measures`, `probes`, `scalars`, `corpus`: those that the run was
+    begun with, named again."""
     extras = Extras.given(measures, probes, scalars)
     refuse_writing(name)
     run = open_run(name)
@@ -236,7 +237,7 @@ def resume(
             "config": to_dict(config), "snapshot_steps": snapshots, "state_steps": states, "error": None, **process(),
         }  # fmt: skip
         writer.status("training", facts)
-        telling = Telling(run.meta.get("track", ()), on_record, on_finding)
+        telling = Telling(run.meta.get("track", ()), on_record, on_finding, rules=rules)
         session = TrainingSession(job.raw, config, job.data, writer, recorder, start, quiet, telling, extras.functions)
     return _loop(job, session, start, run.dir)
 

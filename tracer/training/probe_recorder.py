@@ -37,6 +37,8 @@ Read = tuple[Tensor, Tensor]
 STREAM, VALUES = "blocks.0.hook_resid_pre", ("hook_v",)
 ALL_ROWS = slice(None)
 """Of a user's probe: which rows count is the measure's to say, by nan."""
+SHORTEST = 4
+"""Positions of the shortest Probe R: a start token, a filler, a token, and that again."""
 CONTROL_ROWS = 16
 """Of Probe R: its first half, which spans the periods, is read without its repeat too, and gives first_copy_loss."""
 
@@ -80,6 +82,13 @@ class ProbeRecorder:
     def __init__(self, model: Transformer, config: RecordConfig, data: Data, own: OwnRecord | None = None) -> None:
         self.device = model.embed.W_E.device
         n_ctx, self.d_vocab = model.config.n_ctx, model.embed.W_E.shape[0]
+        if n_ctx < SHORTEST:
+            raise ValueError(
+                f"n_ctx={n_ctx} is too short to be recorded: the smallest is {SHORTEST}. Every record is taken on "
+                f"random tokens that repeat, too (induction, prefix matching, Ablate), and a start token, a filler and "
+                f"one token twice are {SHORTEST}. Rows of {n_ctx + 1} tokens fit with {SHORTEST - n_ctx} more in "
+                f"front of each; with loss_mask no target there counts (docs/own.md)"
+            )
         self.val, self.counted = self._held_out(data, config.val_rows)
         rows, counted = self._held_out(data, config.icl_rows)
         self.context = probes.in_context(rows, data.bos, counted)

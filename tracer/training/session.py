@@ -182,7 +182,7 @@ class TrainingSession:
             f"{cost['recording_share']:.1%} of training time ({cost['recording_ms']:.0f} ms a record), "
             f"sample texts {cost['samples_share']:.1%}"
         )
-        diagnosis = examine(Run(self.writer.dir))
+        diagnosis = examine(Run(self.writer.dir), self.telling.rules)
         self.terminal.say(f"Health: {'; '.join([verdict(diagnosis).text, *(one.title for one in diagnosis.findings)])}")
         return Run(self.writer.dir)
 

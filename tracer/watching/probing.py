@@ -155,12 +155,24 @@ class Probing:
     def _losses(self, output: Any) -> dict[str, Any]:
         """The loss on text that nobody trains on, where there is any: given, or the kept one of an opened model."""
         if self.held_out is not None:
-            return {"val_loss": self.held_out.loss(self.model, self.inputs)}
+            return self._of_held_out(self.held_out)
         tokens = self.inputs.tokens
         logits = logits_of(output, tokens) if tokens is not None and self.facts["kind"] == "opened" else None
         if logits is None or tokens is None:
             return {}
         return fetch({"val_loss": probes.per_token_loss(logits.float(), tokens).mean()})
+
+    def _of_held_out(self, held_out: HeldOut) -> dict[str, Any]:
+        """The loss on the batches that were given; where it cannot be taken, a warning says so once."""
+        try:
+            return {"val_loss": held_out.loss(self.model, self.inputs)}
+        except Exception as error:  # somebody's batches, and their model on these
+            if sharded(self.model):  # the processes run it together: none may leave it out alone
+                raise
+            self.held_out = None
+            why = str(error) if isinstance(error, CannotWatch) else f"{type(error).__name__}: {error}"
+            say(f"held_out is left out from here on, everything else is recorded: {why}")
+            return {}
 
     def _on_repeat(self, pictures: list[np.ndarray], with_patterns: bool) -> dict[str, Any]:
         """Probe R and its control: the scores that need repeats, and the losses when every token has logits."""

@@ -40,6 +40,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from tracer.data.any_tokenizer import Words
 from tracer.data.own_probe import OwnRecord, Probes
+from tracer.diagnosis.own_rules import Rules
 from tracer.heads.own_measures import Measures
 from tracer.hooks.inputs import Inputs, has_values, is_blind
 from tracer.hooks.refusals import CannotWatch
@@ -86,6 +87,7 @@ class LoopRecorder:
         on_finding: OnFinding | None = None, measures: Measures = (), probes: Probes = None,
         scalars: Scalars | Sequence[Scalars] = (), settings: Any = None, note: str = "",
         tags: str | Sequence[str] = (), layout: Layout | str | Path | None = None,
+        rules: Rules = (),
     ) -> None:  # fmt: skip
         if not 0 < share <= 1:
             raise ValueError(f"share={share} must be over 0 and at most 1: the part of training time for measuring")
@@ -120,7 +122,7 @@ class LoopRecorder:
         of this step was looked at."""
         self.pace, self.ranks = Pace(share, every), Ranks(self.model, named)
         self.probing: Probing | None = None
-        self._telling = Telling(track, on_record, on_finding, share)
+        self._telling = Telling(track, on_record, on_finding, share, rules)
         self._labels = Labels.of(settings, note, tags)
         self._facts |= self._labels.facts
         self._functions = ScalarFunctions(scalars, *(() if every else (share / 2, 0.0)))

@@ -20,6 +20,7 @@ from tracer.watching.not_recording import NotRecording
 
 if TYPE_CHECKING:
     from tracer.data.own_probe import Probes
+    from tracer.diagnosis.own_rules import Rules
     from tracer.heads.own_measures import Measures
     from tracer.huggingface.architectures import Layout
     from tracer.tracking.scalar_functions import Scalars
@@ -40,7 +41,7 @@ def watch(
     start_step: int | None = None, max_logits: Looks = "share", track: str | Sequence[str] | None = None,
     on_record: OnRecord | None = None, on_finding: OnFinding | None = None, measures: Measures = (),
     probes: Probes = None, scalars: Scalars | Sequence[Scalars] = (), settings: Any = None, note: str = "",
-    tags: str | Sequence[str] = (), layout: Layout | str | Path | None = None,
+    tags: str | Sequence[str] = (), layout: Layout | str | Path | None = None, rules: Rules = (),
 ) -> LoopRecorder: ...  # fmt: skip
 
 
@@ -65,14 +66,15 @@ def watch(
     `held_out`: a batch that is not trained on, as the model is called with it (a tensor, a tuple of arguments, a
     mapping of them), or a loader of such batches, of which the first 8 are kept: every record then has the loss on it
     (`val_loss`). A list of tensors is one batch where the model is called with such ones in training, else a loader of
-    token ids; one that may be either is refused.
+    token ids. One that may be either, or that the model cannot be called with, is left out, with a warning.
     `start_step`: updates that were made before, by a job that this one resumes; over 0 its run is gone on with.
     `max_logits`: which training passes are looked at for the largest logit of every head, exactly: those that half of
     `share` pays for ("share"), each ("every": 2 to 5 % of a step at 1,024 tokens), or "never"; `recorder.max_logits`
     then has those of each step. `track`: "wandb", "tensorboard", "mlflow" or "trackio", or several. `on_record`: called
     with the step and `recorder.last` after each record. `on_finding`: called with each kind of finding
     (`tracer.diagnose`) as it comes up; where it returns "stop", or is the word "stop" and the finding is bad,
-    `recorder.should_stop` is set: save, and end the loop.
+    `recorder.should_stop` is set: save, and end the loop. `rules`: of one's own (`tracer.rule`), looked for beside
+    ours; one that raises is left out, with a warning.
     `measures`: measures of heads of one's own (`tracer.measure`), recorded beside ours, or read once; `probes`: rows of
     tokens of one's own (`tracer.Probe`) by name.
     `scalars`: functions f(model, step), or their `module:name`, that give numbers at each record, in eval mode and

@@ -13,6 +13,7 @@ from dashboard.loading import ablation
 from dashboard.loading.ablation import Setup, Swept
 from dashboard.shared.asking import asked
 from dashboard.shared.mount import draw
+from dashboard.views.ablate.own_metric import choose_metric, draw_own_heads
 from tracer.analysis import head_sets
 from tracer.measures.aliases import Head
 from tracer.pictures import headmap
@@ -38,6 +39,9 @@ TABLE = """<style>
 
 
 def draw_sweep(run: Run, setup: Setup) -> None:
+    if (own := choose_metric(run)) is not None:
+        draw_own_heads(own, setup)
+        return
     st.caption(f"The change in loss, in nats a token, when only that head is off. {head_sets.REDUNDANCY}")
     model = setup.model
     n_heads = sum(model.heads_of_layers)

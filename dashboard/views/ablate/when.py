@@ -15,7 +15,9 @@ from dashboard.shared.figures import by_head, scatter
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot
 from dashboard.shared.sweeping import draw_sweeping
+from dashboard.views.ablate.own_metric import choose_metric, measured
 from tracer.analysis import when_causal
+from tracer.measures import Measure, in_trace
 from tracer.pictures import curves
 from tracer.store import Run, nearest_row
 
@@ -27,6 +29,9 @@ HEIGHT = 260
 
 def draw_when(run: Run, setup: Setup, trace: xr.Dataset) -> None:
     """Curves over training once the run was swept; before, and while it is, the button and the progress."""
+    if (own := choose_metric(run)) is not None:
+        _draw_own(run, setup, trace, own)
+        return
     st.caption(
         "Each line is one head, switched off by itself at every snapshot: by how much the loss rises. Beside it, the "
         "induction score of that head at the same step."
@@ -38,22 +43,30 @@ def draw_when(run: Run, setup: Setup, trace: xr.Dataset) -> None:
         return
     if found is None:
         return
-    mode = setup.mode if setup.mode in found["mode"].values else str(found["mode"].values[0])
-    name = "effect_frozen" if setup.frozen and "effect_frozen" in found else "effect"
-    measured = found[name].sel(mode=mode).dropna("probe", how="all").dropna("step", how="all")
-    if not measured.size:
+    effect, notes = measured(found, setup)
+    if not effect.size:
         return
-    chosen = measured.isel(probe=0)
-    notes = [f"Measured on {ablation.WORDS[str(chosen['probe'].values)]}"]
-    if mode != setup.mode:
-        notes.append(f"{mode} ablation")
-    if setup.frozen and name == "effect":
-        notes.append("these were measured with patterns free to change; `tracer sweep --frozen` holds them")
+    chosen = effect.isel(probe=0)
+    notes = [f"Measured on {ablation.WORDS[str(chosen['probe'].values)]}", *notes]
     st.caption(f"{', '.join(notes)}.")
     _draw_curves(run, setup, trace, chosen)
 
 
-def _draw_curves(run: Run, setup: Setup, trace: xr.Dataset, chosen: xr.DataArray) -> None:
+def _draw_own(run: Run, setup: Setup, trace: xr.Dataset, found: xr.Dataset) -> None:
+    """The curves of a user's metric, which says nothing of what is large."""
+    effect, notes = measured(found, setup)
+    if not effect.size:
+        st.caption("Nothing was measured in this way.")
+        return
+    chosen, said = effect.isel(probe=0), in_trace(found, str(effect.name))
+    on = ablation.WORDS.get(str(chosen["probe"].values), "the given tokens")
+    what = f"Each line is one head, switched off by itself: {theme.unmarked(said.label)}"
+    st.caption(f"{', '.join([what, f'on {on}', *notes])}. Above 0: higher with that head off.")
+    _draw_curves(run, setup, trace, chosen, said)
+
+
+def _draw_curves(run: Run, setup: Setup, trace: xr.Dataset, chosen: xr.DataArray, own: Measure | None = None) -> None:
+    """`own`: what is said of a user's metric, of which curves are all that there is."""
     focus = choosers.focus(trace, setup.step)
     label = theme.head_label(*focus)
     steps, effect = chosen["step"].values, chosen.values
@@ -68,13 +81,15 @@ def _draw_curves(run: Run, setup: Setup, trace: xr.Dataset, chosen: xr.DataArray
 
     left, right = st.columns(2, gap="large")
     with left:
-        lines(effect, steps, "when_effect", theme.Scale("Effect of the head", "nats", digits=3))
+        lines(effect, steps, "when_effect", theme.Scale("Effect of the head", own.unit if own else "nats", digits=3))
     if not scored:
         right.caption("This run has no induction scores to lay beside it.")
         return
     with right:
         last = trace.sel(step=slice(None, int(steps[-1])))
         lines(last["induction"].values, last["step"].values, "when_score", choosers.scale("induction", run))
+    if own:
+        return
     score = trace["induction"].sel(step=steps, method="nearest").values
     if steps[-1] < run.steps[-1]:  # what a head comes to is not known before its end
         st.caption(

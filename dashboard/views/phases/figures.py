@@ -34,7 +34,7 @@ def timeline(
     units: Sequence[str],
     windows: Sequence[Window | None],
     numbers: Sequence[int | None],
-    margins: Sequence[np.ndarray | None] | None = None,
+    bands: Sequence[np.ndarray | None] | None = None,
     step: int | None = None,
     log_x: bool = False,
     warmup: float | None = None,
@@ -42,7 +42,7 @@ def timeline(
 ) -> go.Figure:
     """A lane each of (steps, values), top to bottom as given, with its range, window and interval of the date.
 
-    `numbers` are those of events; `margins` are drawn as bands; at the right stands each value at `step`, or the last;
+    `numbers` are those of events; `bands` are ends [end step]; at the right stands each value at `step`, or the last;
     a dotted line marks the end of the warm-up. `marks`: values with a name, by lane, as dotted lines where they are
     near the curve.
     """
@@ -54,9 +54,9 @@ def timeline(
         at, axis, number = places(x, log_x), f"y{i + 1 if i else ''}", numbers[i]
         said = f"step {window[1]:,}, 95 % interval {window[3]:,} to {window[4]:,}" if window else "no change found"
         ends, band = _ends(y), [0.0, 0.0]
-        if margins is not None and (margin := margins[i]) is not None and np.isfinite(margin).any():
-            known, band = np.isfinite(margin), _ends(np.concatenate([y - margin, y + margin]))
-            x_band, low_band, high_band = at[known], (y - margin)[known], (y + margin)[known]
+        if bands is not None and (both := bands[i]) is not None and np.isfinite(both).any():
+            known, band = np.isfinite(both).all(axis=0), _ends(both.ravel())
+            x_band, (low_band, high_band) = at[known], both[:, known]
             figure.add_scatter(
                 x=[*x_band, *x_band[::-1]], y=[*high_band, *low_band[::-1]], yaxis=axis, fill="toself", mode="none",
                 fillcolor=ink.text, opacity=0.2, hoverinfo="skip", name=f"95 % of {plain(label)}",

@@ -141,7 +141,7 @@ def _draw_timeline(run: Run, found: list[Curve], changed: list[Curve], warmup: f
     known = references(run.meta)
     figure = figures.timeline(
         [(c.steps, c.values) for c in lanes], [c.label for c in lanes], units=[c.unit for c in lanes], windows=windows,
-        numbers=[numbers.get(c.name) for c in lanes], margins=[c.margins for c in lanes],
+        numbers=[numbers.get(c.name) for c in lanes], bands=[c.band for c in lanes],
         step=state.read().step, log_x=state.read().log, warmup=warmup,
         marks=[known if c.name == "val_loss" else {} for c in lanes],
     )  # fmt: skip

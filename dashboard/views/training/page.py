@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,8 @@ from dashboard.state import MOST_OVER
 from dashboard.views.training.facts import draw_divergence, draw_facts, draw_samples
 from tracer.analysis import training_curves
 from tracer.analysis.over_seeds import FEWEST, HIGHEST, LOWEST, SEEDS, mean_over_seeds
-from tracer.measures import MEASURES, in_trace, measures_in
-from tracer.measures.intervals import margins
+from tracer.measures import MEASURES, Measure, in_trace, measures_in
+from tracer.measures.intervals import margins, within
 from tracer.measures.measure import LAYER
 from tracer.measures.references import references
 from tracer.pictures import curves
@@ -40,6 +41,8 @@ UNIFORM = "uniform"
 """The name of the reference that is a guess."""
 COPYING = {"repeat_loss": "repeated", "first_copy_loss": "when new"}
 CONTEXT = {"icl_score": "ICL"}
+TOGETHER, LONGEST_TITLE = 6, 44
+"""Of a user's numbers of one unit: as many as a chart names beside its lines, and characters of a heading."""
 PACE = {"learning_rate": "learning rate", "tokens_per_second": "tokens a second"}
 """Of every update, in runs that are watched."""
 PARTS = 400
@@ -190,25 +193,53 @@ def _draw_pace(each: dict[str, xr.Dataset]) -> None:
 
 
 def _draw_own(run: Run, traces: dict[str, xr.Dataset], each: dict[str, xr.Dataset]) -> None:
-    """Numbers that only their author knows, as the trace says what they are; of those of each layer a line a layer."""
+    """Numbers that only their author knows, as the trace says what they are: those of one unit on one chart, of those
+    of each layer a line a layer."""
     lines = (*((one, ("step",)) for one in traces.values()), *((one, LAYER) for one in traces.values()))
     names = dict.fromkeys(name for trace, dims in lines for name in measures_in(trace, dims))
     held = {name: [one for one in traces.values() if head_scores.holds(one, name)] for name in names}
     own = [in_trace(found[0], name) for name, found in held.items() if found and name not in MEASURES]
-    for i in range(0, len(own), 2):
-        for column, measure in zip(st.columns(2, gap="large"), own[i : i + 2], strict=False):
+    charts = _charts(own) if len(traces) == 1 else [[one] for one in own]  # of several runs, colour and dash tell runs
+    for i in range(0, len(charts), 2):
+        for column, measures in zip(st.columns(2, gap="large"), charts[i : i + 2], strict=False):
             with column:
-                name, layers = measure.name, measure.dims == LAYER
-                every = {} if layers else {run: x for run, x in each.items() if head_scores.holds(x, name)}
-                st.header(theme.unmarked(measure.label), anchor=False)
-                said = f"{measure.note or measure.formula}. Source: {measure.source}."
-                st.caption(theme.unmarked(said) + _thinned(every))
-                values = np.concatenate([one[name].values.ravel() for one in held[name]])
-                scale = of_measure(measure, run.about.setting, values)
-                if layers:
-                    _lines(*_by_layer(traces, name), f"own {name}", scale)
+                first = measures[0]
+                st.header(theme.unmarked(_title(measures)), anchor=False)
+                every = {run: x for run, x in each.items() if any(head_scores.holds(x, one.name) for one in measures)}
+                st.caption(theme.unmarked(_sources(measures)) + _thinned({} if first.dims == LAYER else every))
+                values = np.concatenate([x[one.name].values.ravel() for one in measures for x in held[one.name]])
+                scale = of_measure(first, run.about.setting, values)
+                scale = scale if len(measures) == 1 else replace(scale, label="Value")
+                if first.dims == LAYER:
+                    _lines(*_by_layer(traces, first.name), f"own {first.name}", scale)
                 else:
-                    _lines(traces, {name: measure.label}, f"own {name}", scale, each=every)
+                    _lines(traces, {one.name: one.label for one in measures}, f"own {first.name}", scale, each=every)
+
+
+def _charts(own: Iterable[Measure]) -> list[list[Measure]]:
+    """The numbers of each chart, in the order of the trace: a few of one unit, where their author says one."""
+    charts: list[list[Measure]] = []
+    for one in own:
+        alike = (c for c in charts if one.unit and (c[0].unit, c[0].dims) == (one.unit, one.dims) and len(c) < TOGETHER)
+        together = None if one.dims == LAYER else next(alike, None)
+        if together is None:
+            charts.append([one])
+        else:
+            together.append(one)
+    return charts
+
+
+def _title(measures: list[Measure]) -> str:
+    """The names of what is on one chart, as far as they fit."""
+    n, names = len(measures), ", ".join(one.label for one in measures)
+    return names if n == 1 or len(names) <= LONGEST_TITLE else f"{n} numbers ({measures[0].unit})"
+
+
+def _sources(measures: list[Measure]) -> str:
+    """What each is and who says so; what is said of all alike stands once."""
+    said = {one.label: f"{one.note or one.formula}. Source: {one.source}." for one in measures}
+    alike = set(said.values())
+    return alike.pop() if len(alike) == 1 else " ".join(f"{label}: {text}" for label, text in said.items())
 
 
 def _by_layer(traces: dict[str, xr.Dataset], name: str) -> tuple[dict[str, xr.Dataset], dict[str, str]]:
@@ -334,8 +365,10 @@ def _end(trace: xr.Dataset, name: str, sign: int) -> np.ndarray:
     """The lower (-1) or upper end of the band: of the seeds, or of 95 % intervals, nan where no error was recorded."""
     if SEEDS in trace.attrs:
         return trace[name + (LOWEST if sign < 0 else HIGHEST)].values
-    around = margins(trace, name)
-    return trace[name].values + sign * (np.nan if around is None else around)
+    values, around = trace[name].values, margins(trace, name)
+    if around is None:
+        return np.full(values.shape, np.nan)
+    return within(values, around, in_trace(trace, name))[max(sign, 0)]
 
 
 def _cut(name: str, longest: int = 14) -> str:

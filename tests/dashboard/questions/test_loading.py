@@ -11,7 +11,7 @@ import torch
 
 from dashboard import loading
 from tests.dashboard.questions.conftest import Write, trace_into
-from tracer.pictures import curves, step_heatmap
+from tracer.pictures import curves, payload, step_heatmap
 from tracer.store import NotARun, Run
 
 HEADS = ("layer", "head")
@@ -132,17 +132,25 @@ def test_what_was_recorded_at_every_update(write: Write, monkeypatch: pytest.Mon
     assert loading.updates(run) is None
 
 
-def measured(write: Write, name: str, measure: str, seed: int, shape: tuple[int, int], steps: list[int]) -> Run:
+def measured(
+    write: Write, name: str, measure: str, seed: int, shape: tuple[int, int], steps: list[int], share: float = 0.1
+) -> Run:
     values = np.random.default_rng(seed).random((len(steps), *shape))
     coords = {axis: ((axis,), list(range(n)), {}) for axis, n in zip(HEADS, shape, strict=True)}
-    return write(name, steps, {measure: (HEADS, values), f"{measure}_se": (HEADS, values / 10)}, coords)
+    return write(name, steps, {measure: (HEADS, values), f"{measure}_se": (HEADS, values * share)}, coords)
 
 
 def test_curves_and_heatmaps_of_heads(write: Write) -> None:
     run = measured(write, "curved", "entropy", 0, (2, 2), [0, 5, 20])
     values = run.trace["entropy"].values
-    assert loading.head_curves(run, "entropy") == curves.pack_heads([0, 5, 20], values, 1.959964 * values / 10)
+    band = [values - 1.959964 * (values * 0.1), values + 1.959964 * (values * 0.1)]
+    assert loading.head_curves(run, "entropy") == curves.pack_heads([0, 5, 20], values, band)
     assert loading.head_heatmap(run, "entropy") == step_heatmap.pack([0, 5, 20], values)
+
+
+def test_bands_of_a_share_end_at_0_and_1(write: Write) -> None:
+    run = measured(write, "unsure", "induction", 0, (2, 2), [0, 5, 20], share=25.0)
+    assert payload.unpack(loading.head_curves(run, "induction"))[0]["band"] == [0, 1]
 
 
 def test_heads_of_several_runs_on_one_picture(write: Write) -> None:

@@ -89,8 +89,8 @@ def pack(
     return payload.pack(header, **arrays)
 
 
-def pack_heads(steps: ArrayLike, values: ArrayLike, margins: ArrayLike | None = None, **options: Any) -> bytes:
-    """pack() of a measure [step layer head]: one line a head, coloured by layer."""
+def pack_heads(steps: ArrayLike, values: ArrayLike, band: ArrayLike | None = None, **options: Any) -> bytes:
+    """pack() of a measure [step layer head]: one line a head, coloured by layer; `band` [2 step layer head]."""
     y = np.asarray(values, np.float64)
     n_steps, n_layers, n_heads = y.shape
     heads = [(layer, head) for layer in range(n_layers) for head in range(n_heads)]
@@ -100,6 +100,6 @@ def pack_heads(steps: ArrayLike, values: ArrayLike, margins: ArrayLike | None = 
         [head_label(layer, head) for layer, head in heads],
         groups=[layer for layer, _ in heads],
         group_names=[f"layer {layer}" for layer in range(n_layers)],
-        band=None if margins is None else [(y + sign * np.asarray(margins)).reshape(n_steps, -1).T for sign in (-1, 1)],
+        band=None if band is None else [end.reshape(n_steps, -1).T for end in np.asarray(band, np.float64)],
         **options,
     )

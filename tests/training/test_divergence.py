@@ -56,7 +56,7 @@ def test_a_gradient_that_is_not_finite_is_that_of_a_head():
 def test_what_counts_as_exploding(name, values, step):
     watch = Watch()
     for i, value in enumerate(values):
-        assert watch.look(i, {name: torch.full((4, 2), value)})
+        assert watch.look(i, {name: torch.full((4, 2), -value)})  # of both signs, the size counts
     assert (watch.exploding.step if watch.exploding else None) == step
 
 

@@ -76,6 +76,32 @@ def why_no_corpus(corpus: str) -> str:
     )
 
 
+CLAMPS = "MANYEYES_CLAMP"
+"""Functions that clamp heads and that a person named for this process and those that it starts, with "," between."""
+
+
+def allow_clamps(*codes: str) -> None:
+    """Name functions that clamp heads, for this process and those that it starts. ValueError where there is none."""
+    for code in codes:
+        note_named(code, "clamp")
+    before = filter(None, os.environ.get(CLAMPS, "").split(","))
+    os.environ[CLAMPS] = ",".join(dict.fromkeys((*before, *codes)))
+
+
+def why_no_clamp(clamp: str, code: str) -> str:
+    """In words, why this clamp's function is not run in this process; empty where a person has named it."""
+    if code in NAMED:
+        return ""
+    if code in os.environ.get(CLAMPS, "").split(","):
+        note_named(code, "clamp")
+        return ""
+    return (
+        f'clamp "{clamp}" is code, which is never taken from a run directory: name it, `--clamp "{clamp}"` (of '
+        f"`tracer train`, `resume`, `fork`, `sweep`, and of `manyeyes`), or in Python clamp='{clamp}', "
+        f"run.model(step, clamps='{clamp}')"
+    )
+
+
 def all_same(run: str, code: Mapping[str, tuple[Sequence[str], Sequence[str]]], more: bool = False) -> None:
     """ValueError with the words that have it, where a run that names code is gone on with and not all is named again.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import itertools
 import os
 import shutil
 import signal
@@ -93,6 +94,8 @@ def _commands(args: list[str]) -> tyro.extras.SubcommandApp:
     app, presets = tyro.extras.SubcommandApp(), tyro.extras.SubcommandApp()
     if args[:1] in (["train"], ["fork"]) and (corpus := _value(args, "--data.corpus")):
         configs.allow(corpus)
+    if args[:1] in (["train"], ["fork"]):
+        configs.allow_clamps(_values(args, "--clamp"))
     # a file or a parent is opened before the options are read: its settings are their defaults
     if args[:1] == ["train"] and (path := _value(args, "--config")):
         theirs, preset = configs.read(path)
@@ -117,7 +120,7 @@ def _view(args: list[str]) -> Callable[..., int]:
     def view(
         runs: tyro.conf.Positional[tuple[str, ...]] = (), /, host: str = HERE[0], port: int | None = None,
         read_only: bool = not here, browser: bool = here and sys.stdin.isatty(), build: tuple[str, ...] = (),
-        token: bool = False, layout: str | None = None, pages: str | None = None,
+        token: bool = False, layout: str | None = None, pages: str | None = None, clamp: tuple[str, ...] = (),
     ) -> int:  # fmt: skip
         """Open the dashboard in the browser: every run of a folder, or one run, or the offer to train the demo.
 
@@ -140,8 +143,10 @@ def _view(args: list[str]) -> Callable[..., int]:
                 fields of tracer.Layout), for runs that do not say it themselves.
             pages: A folder of pages of your own: each file.py with `def page(run, selection)`, in Streamlit, stands in
                 the menu. The code runs with your rights, for everybody who opens the page.
+            clamp: Clamps that are functions, "L1H2 = module:function", which may run where a run was trained with the
+                same ones. The code runs with your rights.
         """
-        return serving.view(runs, host, port, read_only, browser, build, token, layout, pages)
+        return serving.view(runs, host, port, read_only, browser, build, token, layout, pages, clamp)
 
     return view
 
@@ -152,6 +157,17 @@ def _value(args: list[str], option: str) -> str | None:
         if word == option or word.startswith(f"{option}="):
             return following if word == option else word.partition("=")[2]
     return None
+
+
+def _values(args: list[str], option: str) -> list[str]:
+    """All that follows an option, up to the next."""
+    found: list[str] = []
+    for i, word in enumerate(args):
+        if word == option:
+            found += itertools.takewhile(lambda one: not one.startswith("--"), args[i + 1 :])
+        elif word.startswith(f"{option}="):
+            found.append(word.partition("=")[2])
+    return found
 
 
 Settings = tyro.conf.UseAppendAction[Sequence[tuple[str, ...]]]
@@ -198,7 +214,7 @@ def _train(
 
 def resume(
     run: str, /, steps: int | None = None, measures: tuple[str, ...] = (), probes: tuple[str, ...] = (),
-    scalars: tuple[str, ...] = (), corpus: str | None = None,
+    scalars: tuple[str, ...] = (), corpus: str | None = None, clamp: tuple[str, ...] = (),
 ) -> str:  # fmt: skip
     """Go on with a run from its last resume point, to the bit.
 
@@ -209,10 +225,13 @@ def resume(
         probes: The probes, as module:name, that it was trained with.
         scalars: The functions, as module:name, that it was trained with.
         corpus: The function, as module:name, that made the data of the run, where one did; it runs.
+        clamp: The clamps of the run that are functions, "L1H2 = module:function"; they run.
     """
     from tracer.training import loop
 
-    return loop.resume(run, steps, measures=measures, probes=probes, scalars=scalars, corpus=corpus).status
+    return loop.resume(
+        run, steps, measures=measures, probes=probes, scalars=scalars, corpus=corpus, clamp=clamp
+    ).status  # fmt: skip
 
 
 def _fork(named: str | None) -> Callable[..., str]:
@@ -264,6 +283,7 @@ def sweep(
     metric: str | None = None,
     tokens: str | None = None,
     layout: str | None = None,
+    clamp: tuple[str, ...] = (),
 ) -> int:
     """Switch every head off by itself at every snapshot, and keep what it costs in the run (`run.effects`).
 
@@ -283,6 +303,7 @@ def sweep(
         tokens: A file to measure on instead of the run's probes: whole numbers [sequence pos] in .npy, or text.
         layout: A YAML or JSON file of a tracer.Layout for that model, where the run does not say it: passes then begin
             at the layer of a head.
+        clamp: The clamps of the run that are functions, "L1H2 = module:function"; they run.
     """
     from accelerate import PartialState
 
@@ -292,6 +313,7 @@ def sweep(
     from tracer.training.progress import Bar
 
     building.allow(*([build] if build else []), layout=layout)
+    configs.allow_clamps(clamp)
     opened = open_run(run)
     try:
         with contextlib.nullcontext() if json else Bar("sweeping", "ablations") as bar:

@@ -163,6 +163,7 @@ def test_gradients_of_a_pattern_of_tokens_are_those_by_hand() -> None:
     (model(TOKENS) * weight).sum().backward()
     attn = model.blocks[0].attn
     assert attn.W_O is not None and attn.W_O.grad is not None and attn.W_Q.grad is not None
+    assert attn.W_V.grad is not None and attn.W_K.grad is not None
     W_E, W_U, W_V, W_O = (w.detach().numpy() for w in (model.embed.W_E, model.W_U, attn.W_V[1], attn.W_O[1]))
     x, out = W_E[TOKENS.numpy()], weight.numpy() @ W_U.T
     p = np.stack([np.eye(12)[[row.index(token) for token in row]] for row in TOKENS.tolist()])
@@ -268,6 +269,13 @@ def test_what_can_be_no_clamp_is_refused_before_step_1(where: str, function: Any
     model = Transformer(MODEL).train()
     with pytest.raises(ValueError, match=f"clamp '{where.split(' 5')[0].removesuffix(' =')} =.*{words}"):
         try_out(model, config, TOKENS)
+
+
+@torch.no_grad()
+def test_a_model_that_diverged_is_no_mistake_of_the_function() -> None:
+    model = clamped(given={"L0H3": halved, "L1H2 z": turned})
+    model.blocks[0].attn.W_Q[3] = float("nan")
+    assert model(TOKENS).isnan().any()
 
 
 def test_trying_out_leaves_no_trace() -> None:

@@ -93,13 +93,13 @@ class OwnClamp(Edit):
             raise self._wrong(f"returned {type(found).__name__}, and no tensor")
         found = found.to(v.device) if found.is_floating_point() else found.to(v)
         if self.clamp.what == "z":
-            return self._checked_z(found, v)
+            return self._checked_z(found, pattern, v)
         return self._checked_pattern(found, pattern)
 
-    def _checked_z(self, z: Tensor, v: Tensor) -> Tensor:
+    def _checked_z(self, z: Tensor, pattern: Tensor, v: Tensor) -> Tensor:
         if z.shape != v.shape:
             raise self._wrong(f"returned {list(z.shape)}, and not z [batch pos d_head], here {list(v.shape)}")
-        if not bool(z.isfinite().all()):
+        if not _finite(z) and _finite(pattern) and _finite(v):  # else the model has diverged, which training says
             raise self._wrong("returned numbers that are not finite")
         return z
 
@@ -115,6 +115,8 @@ class OwnClamp(Edit):
         broken, negative = (~p.detach().isfinite()).any(), (p.detach() < 0).any()
         found = [x.to(worst) for x in (broken, negative, ahead, worst)]
         broken, negative, ahead, worst = torch.stack(found).tolist()  # at once: a GPU is waited for
+        if broken and not _finite(pattern):  # the model has diverged, which training says
+            return p
         if broken:
             raise self._wrong("returned weights that are not finite (a row of no weights, divided by its sum?)")
         if negative:
@@ -122,7 +124,7 @@ class OwnClamp(Edit):
         if ahead:
             raise self._wrong("returned weights on tokens that come after the query, which would tell it the answer")
         if worst > NOT_ONE:
-            at = (sums - 1).abs().flatten().argmax().item()
+            at = int((sums - 1).abs().flatten().argmax())
             raise self._wrong(
                 f"returned rows that do not sum to 1, such as {sums.flatten()[at]:.3g} in row {at % p.shape[-1]}: "
                 f'divide by the sum; to write less, hold z ("L1H2 z = module:function")'
@@ -131,6 +133,10 @@ class OwnClamp(Edit):
 
     def _wrong(self, what: str) -> ValueError:
         return ValueError(f"clamp {str(self.clamp)!r}: {self.clamp.code} {what}")
+
+
+def _finite(x: Tensor) -> bool:
+    return bool(x.isfinite().all())
 
 
 def texts(given: Given) -> tuple[str, ...]:
@@ -146,7 +152,7 @@ def texts(given: Given) -> tuple[str, ...]:
                 raise ValueError(f"clamp: the functions of {where!r} and {twin[0]!r} are both called {names[where]}: "
                                  f"give each a name of its own (def)")  # fmt: skip
             _note(what, where)
-        given = [_in_words(where, names.get(where, what)) for where, what in given.items()]
+        given = [_in_words(where, str(names.get(where, what))) for where, what in given.items()]
     found = (given,) if isinstance(given, str) else tuple(given)
     for text in found:
         if (code := Clamp.parse(text).code) and code not in NAMED:

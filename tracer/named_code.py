@@ -10,7 +10,7 @@ import functools
 import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,18 @@ def allow_clamps(*codes: str) -> None:
     os.environ[CLAMPS] = ",".join(dict.fromkeys((*before, *codes)))
 
 
+def no_clamp(clamps: Iterable[Any]) -> str:
+    """In words for a page, why a model with these clamps (`tracer.config.Clamp`) cannot be run; empty where it can."""
+    missing = [clamp for clamp in clamps if why_no_clamp(str(clamp), clamp.code)]
+    if not missing:
+        return ""
+    again = " ".join(f'"{clamp}"' for clamp in missing)
+    return (
+        f"The code of {missing[0].code}, which clamps heads of it, is not in the run (where you trust it: `manyeyes "
+        f"--clamp {again}`)"
+    )
+
+
 def why_no_clamp(clamp: str, code: str) -> str:
     """In words, why this clamp's function is not run in this process; empty where a person has named it."""
     if code in NAMED:
@@ -96,9 +108,8 @@ def why_no_clamp(clamp: str, code: str) -> str:
         note_named(code, "clamp")
         return ""
     return (
-        f'clamp "{clamp}" is code, which is never taken from a run directory: name it, `--clamp "{clamp}"` (of '
-        f"`tracer train`, `resume`, `fork`, `sweep`, and of `manyeyes`), or in Python clamp='{clamp}', "
-        f"run.model(step, clamps='{clamp}')"
+        f'clamp "{clamp}" is code, which is never taken from a run directory: name it, `--clamp "{clamp}"`, or in '
+        f"Python clamp='{clamp}', run.model(step, clamps='{clamp}')"
     )
 
 

@@ -317,7 +317,8 @@ def test_where_nobody_named_it_a_model_is_read_and_not_run(run: Any, stranger: N
     words = rf'clamp "L1H1 z = {HERE}:turned" is code, which is never taken from a run directory: name it, `--clamp'
     with pytest.raises(ValueError, match=words):
         model(TOKENS)
-    assert run.why_not("prompts").startswith("clamp") and not run.can("attribution") and run.can("composition")
+    told = f'(where you trust it: `manyeyes --clamp "{OWN[0]}" "{OWN[1]}"`)'
+    assert told in run.why_not("prompts") and not run.can("attribution") and run.can("composition")
     free = run.model(5, clamps=False)(TOKENS)
     assert not torch.allclose(run.model(5, clamps=OWN)(TOKENS), free) and run.can("prompts")
 

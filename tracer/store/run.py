@@ -17,7 +17,7 @@ from tracer.files.sealed import shapes
 from tracer.huggingface import building
 from tracer.huggingface.architectures import layout_of
 from tracer.measures.abilities import Asked
-from tracer.named_code import why_no_clamp, why_no_corpus
+from tracer.named_code import no_clamp, why_no_corpus
 from tracer.store import about, remote
 from tracer.store.effects_file import others, read_effects
 from tracer.store.layout import (
@@ -113,8 +113,7 @@ class Run:
         if meta["format"] == FORMAT:
             config = self.config
             not_here = why_no_corpus(config.data.corpus) if config.data.is_own else ""
-            no_clamp = [why for one in config.own_clamps if (why := why_no_clamp(str(one), one.code))]
-            return about.of_config(config, meta["d_vocab"], meta.get("bos", 0), not_here, "".join(no_clamp[:1]))
+            return about.of_config(config, meta["d_vocab"], meta.get("bos", 0), not_here, no_clamp(config.own_clamps))
         try:
             return about.of_meta(meta)
         except (KeyError, TypeError, AttributeError) as error:

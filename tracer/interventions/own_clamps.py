@@ -71,7 +71,7 @@ class OwnClamp(Edit):
     def within(self, activation: Tensor, beside: Beside) -> Tensor:
         axis = 1 if self.clamp.what == "pattern" else 2
         for head in self.heads or ():
-            found = self._ask(head, beside)
+            found = self.ask(head, beside.tokens, beside.pattern[:, head], beside.v[:, :, head].clone())
             found = found.to(activation).expand_as(activation.select(axis, head))
             activation = torch.select_scatter(activation, found, axis, head)
         return activation
@@ -79,10 +79,10 @@ class OwnClamp(Edit):
     def __call__(self, activation: Tensor) -> Tensor:
         raise AssertionError("a clamp of one's own asks what is beside it: call `within`")
 
-    def _ask(self, head: int, beside: Beside) -> Tensor:
+    def ask(self, head: int, tokens: Tensor, pattern: Tensor, v: Tensor, causal: bool = True) -> Tensor:
+        """What the function gives for this head, checked: a pattern, or z."""
         if why := why_no_clamp(str(self.clamp), self.clamp.code):
             raise ValueError(why)
-        tokens, pattern, v = beside.tokens, beside.pattern[:, head], beside.v[:, :, head].clone()
         one = ClampedHead(self.clamp.layer, head, tokens, pattern.clone(), v)
         try:
             with untouched():
@@ -94,7 +94,7 @@ class OwnClamp(Edit):
         found = found.to(v.device) if found.is_floating_point() else found.to(v)
         if self.clamp.what == "z":
             return self._checked_z(found, pattern, v)
-        return self._checked_pattern(found, pattern)
+        return self._checked_pattern(found, pattern, causal)
 
     def _checked_z(self, z: Tensor, pattern: Tensor, v: Tensor) -> Tensor:
         if z.shape != v.shape:
@@ -103,7 +103,7 @@ class OwnClamp(Edit):
             raise self._wrong("returned numbers that are not finite")
         return z
 
-    def _checked_pattern(self, p: Tensor, pattern: Tensor) -> Tensor:
+    def _checked_pattern(self, p: Tensor, pattern: Tensor, causal: bool) -> Tensor:
         if p.shape not in (pattern.shape, pattern.shape[1:]):
             raise self._wrong(
                 f"returned {list(p.shape)}, and not a pattern [batch query_pos key_pos], here {list(pattern.shape)}, "
@@ -121,10 +121,10 @@ class OwnClamp(Edit):
             raise self._wrong("returned weights that are not finite (a row of no weights, divided by its sum?)")
         if negative:
             raise self._wrong("returned negative weights")
-        if ahead:
+        if ahead and causal:
             raise self._wrong("returned weights on tokens that come after the query, which would tell it the answer")
         if worst > NOT_ONE:
-            at = int((sums - 1).abs().flatten().argmax())
+            at = int(((sums - 1).abs() > NOT_ONE).flatten().int().argmax())
             raise self._wrong(
                 f"returned rows that do not sum to 1, such as {sums.flatten()[at]:.3g} in row {at % p.shape[-1]}: "
                 f'divide by the sum; to write less, hold z ("L1H2 z = module:function")'

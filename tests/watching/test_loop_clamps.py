@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import tracer
 from tests.interventions.test_own_clamps import HERE, halved, previous
-from tests.watching.conftest import family
+from tests.watching.conftest import GPT, family
 from tests.watching.test_own_transformer import CONFIG
 from tracer.config import TrainConfig
 from tracer.interventions import clamps
@@ -141,7 +141,7 @@ def test_recomputed_passes_and_compiled_models_are_refused(here: Path) -> None:
     with pytest.raises(ValueError, match="train it without activation checkpointing"):
         model(torch.randint(20, (8, 12)))
     recorder.close()
-    compiled = torch.compile(tracer.Transformer(CONFIG), backend="eager")
+    compiled: Any = torch.compile(GPT(), backend="eager")
     recorder = tracer.watch(compiled, run="compiled", every=1)
     with pytest.raises(ValueError, match=r"no clamp can be held: .*compile"):
         compiled(torch.randint(20, (8, 12)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from tracer.config import Clamp, TrainConfig
@@ -40,8 +39,8 @@ def named_again(run: str, config: TrainConfig, given: Given) -> None:
         )
 
 
-def try_out(model: Transformer, config: TrainConfig, tokens: Int[Tensor, "batch pos"]) -> None:
-    """ValueError where a clamp of a user's own is not named, or gives on these tokens what can be no clamp.
+def try_out(model: Transformer, config: TrainConfig, tokens: Tensor) -> None:
+    """ValueError where a clamp of a user's own is not named, or gives on these tokens [batch pos] what can be none.
 
     Each is tried twice and alone, whatever steps it is held at; random states stay as they were.
     """

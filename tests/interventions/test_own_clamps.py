@@ -15,8 +15,9 @@ from tracer.analysis.entropy_bound import bound
 from tracer.cli import configs, trainings
 from tracer.cli.commands import _values
 from tracer.config import Clamp, TrainConfig
+from tracer.data.probes import per_token_loss
 from tracer.interventions import clamps
-from tracer.interventions.edits import applied, recording
+from tracer.interventions.edits import Edit, applied, recording
 from tracer.interventions.own_clamps import ClampedHead, texts
 from tracer.model import Transformer
 from tracer.named_code import CLAMPS, NAMED
@@ -147,11 +148,14 @@ def test_a_pattern_of_tokens_and_a_z_of_ones_own() -> None:
         "blocks.1.attn.hook_z",
         "blocks.1.attn.hook_pattern",
     ]
-    for frozen in (False, True):  # where a with block lets every head run by itself
-        with applied([]):
-            found = ablate.sweep(held, TOKENS, "zero", frozen=frozen)
-        one = ablate.effect(held, TOKENS, [(0, 1)], frozen=frozen)
-        assert float(found.sel(layer=0, head=1)) == pytest.approx(float((one.ablated - one.clean).mean()), abs=1e-6)
+    for frozen in (False, True):  # heads of layer 0 off, all at once from the shared prefix, and one by one
+        hold = [Edit("blocks.1.attn.hook_pattern", instead=second)] if frozen else []
+        losses = []
+        for off in ((), *((head,) for head in range(4))):
+            with applied([Edit("blocks.0.attn.hook_z", off), *hold]):
+                losses.append(float(per_token_loss(held(TOKENS), TOKENS).mean()))
+        swept = ablate.sweep(held, TOKENS, "zero", frozen=frozen).sel(layer=0).values
+        assert swept.tolist() == pytest.approx([loss - losses[0] for loss in losses[1:]], abs=1e-5)
 
 
 def test_gradients_of_a_pattern_of_tokens_are_those_by_hand() -> None:

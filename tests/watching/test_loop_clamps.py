@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import tracer
 from tests.interventions.test_own_clamps import HERE, halved, previous
-from tests.watching.conftest import GPT, family
+from tests.watching.conftest import GPT
 from tests.watching.test_own_transformer import CONFIG
 from tracer.config import TrainConfig
 from tracer.interventions import clamps
@@ -75,18 +75,6 @@ def test_it_is_the_training_of_the_clamped_model(here: Path) -> None:
         ids = torch.randint(20, (2, 12))
         alone.clamps = ()
         torch.testing.assert_close(model(ids), alone(ids), atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_other_heads_keep_the_models_own_kernel(name: str, here: Path) -> None:
-    """Of both kernels, and grouped keys: the same gradients as where the model makes its pattern itself."""
-    found = []
-    for kernel in ("sdpa", "eager"):
-        model = family(name, kernel)
-        train(model, kernel, 1, held({"L0H1": previous, "L1H2": halved}))
-        found.append([p.grad for p in model.parameters()])
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-4)
 
 
 def test_what_holds_now_is_said(here: Path) -> None:

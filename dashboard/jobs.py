@@ -20,7 +20,7 @@ from pathlib import Path
 from dashboard.access import allow, read_only
 from dashboard.typed_paths import why_no_model
 from dashboard.work_queue import Process
-from tracer.config import OWN_CODE
+from tracer.config import OWN_CODE, TrainConfig
 from tracer.files.disk import refuse_link
 from tracer.presets import PRESETS
 from tracer.store import ROOT, Run, is_trained_by, resolve, waiting
@@ -107,9 +107,21 @@ def open_model(model: str, revisions: list[str], name: str) -> Started:
     return _start(_new(name), Asked(command="open", name=name, of=model, options=tuple(revisions)))
 
 
+def _refuse_clamps(run: Run, command: str, config: TrainConfig) -> None:
+    """No page runs a function that clamps a head: whoever has it trains in a shell."""
+    if config.own_clamps:
+        word, *options = command.split()
+        clamps = " ".join(f'"{one}"' for one in config.clamps)
+        again = " ".join(["tracer", word, run.name, *options, "--clamp", clamps])
+        raise ValueError(
+            f"{config.own_clamps[0].code} is code of somebody's own, which no page runs: in a shell, `{again}`"
+        )
+
+
 def resume(run: Run) -> Started:
     """Start `tracer resume` for a run that was stopped or killed."""
     _refuse_code(run)
+    _refuse_clamps(run, "resume", run.config)
     return _start(run.dir, Asked(command="resume", name=run.name, of=str(run.dir.resolve())))
 
 
@@ -131,7 +143,8 @@ def fork(run: Run, step: int, name: str, steps: int, clamp: str = "") -> Started
     if steps <= step:
         raise ValueError(f"{steps} steps leave nothing to train after step {step}: give a larger number")
     clamps = tuple(filter(None, map(str.strip, clamp.split(","))))
-    replace(run.config, clamp=clamps)  # refuses what it does not understand before a process starts
+    asked = replace(run.config, clamp=clamps)  # refuses what it does not understand before a process starts
+    _refuse_clamps(run, f"fork --step {step}", asked)
     of = str(run.dir.resolve())
     return _start(directory, Asked(command="fork", name=name, of=of, step=step, steps=steps, options=clamps))
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tracer.huggingface.architectures import Layout
     from tracer.huggingface.loading import load_hf
     from tracer.interventions import clamps as clamp
+    from tracer.interventions.own_clamps import ClampedHead
     from tracer.model import Transformer
     from tracer.presets import PRESETS, preset
     from tracer.store import Run, list_runs, open_run
@@ -60,8 +61,9 @@ _HOME = {
     "Layout": "huggingface.architectures", "watch": "watching.watch", "list_runs": "store", "open_run": "store",
     "fork": "training.loop", "resume": "training.loop", "train": "training.loop", "sweep_run": "analysis.run_sweep",
     "diagnose": "diagnosis", "to_bridge": "export.bridge", "to_huggingface": "export.to_huggingface",
-    "Probe": "data.own_probe", "RowBlock": "heads.row_block", "measure": "heads.own_measures", "rule": "diagnosis",
-    "scalar": "tracking.own_numbers", "show": "analysis.notebook", "survey": "analysis.survey", "why": "analysis.why",
+    "ClampedHead": "interventions.own_clamps", "Probe": "data.own_probe", "RowBlock": "heads.row_block",
+    "measure": "heads.own_measures", "rule": "diagnosis", "scalar": "tracking.own_numbers",
+    "show": "analysis.notebook", "survey": "analysis.survey", "why": "analysis.why",
 }  # fmt: skip
 _MODULES = {
     "ablate": "ablate", "clamp": "interventions.clamps", "data": "data", "diagnosis": "diagnosis", "heads": "heads",
@@ -69,8 +71,9 @@ _MODULES = {
 }  # fmt: skip
 
 __all__ = [
-    "PRESETS", "DataConfig", "Layout", "LightningCallback", "ModelConfig", "OptimConfig", "Probe", "RecordConfig",
-    "RowBlock", "Run", "TrainConfig", "TrainerCallback", "Transformer", "ablate", "clamp", "data", "diagnose",
+    "PRESETS", "ClampedHead", "DataConfig", "Layout", "LightningCallback", "ModelConfig", "OptimConfig", "Probe",
+    "RecordConfig", "RowBlock", "Run", "TrainConfig", "TrainerCallback", "Transformer", "ablate", "clamp", "data",
+    "diagnose",
     "diagnosis", "fork", "heads", "list_runs", "load_hf", "logit_attribution", "logit_lens", "measure", "measures",
     "open_hf", "open_run", "patch", "pictures", "preset", "probes", "resume", "rule", "scalar", "show", "store",
     "survey", "sweep_run", "to_bridge", "to_huggingface", "train", "watch", "why",

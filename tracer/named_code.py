@@ -10,7 +10,7 @@ import functools
 import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,43 @@ def why_no_corpus(corpus: str) -> str:
     return (
         f"data.corpus={corpus} is code, which is never taken from a run directory: name it, `--data.corpus {corpus}` "
         f"(`tracer resume RUN --corpus {corpus}`), or in Python corpus={corpus!r}"
+    )
+
+
+CLAMPS = "MANYEYES_CLAMP"
+"""Functions that clamp heads and that a person named for this process and those that it starts, with "," between."""
+
+
+def allow_clamps(*codes: str) -> None:
+    """Name functions that clamp heads, for this process and those that it starts. ValueError where there is none."""
+    for code in codes:
+        note_named(code, "clamp")
+    before = filter(None, os.environ.get(CLAMPS, "").split(","))
+    os.environ[CLAMPS] = ",".join(dict.fromkeys((*before, *codes)))
+
+
+def no_clamp(clamps: Iterable[Any]) -> str:
+    """In words for a page, why a model with these clamps (`tracer.config.Clamp`) cannot be run; empty where it can."""
+    missing = [clamp for clamp in clamps if why_no_clamp(str(clamp), clamp.code)]
+    if not missing:
+        return ""
+    again = " ".join(f'"{clamp}"' for clamp in missing)
+    return (
+        f"The code of {missing[0].code}, which clamps heads of it, is not in the run (where you trust it: `manyeyes "
+        f"--clamp {again}`)"
+    )
+
+
+def why_no_clamp(clamp: str, code: str) -> str:
+    """In words, why this clamp's function is not run in this process; empty where a person has named it."""
+    if code in NAMED:
+        return ""
+    if code in os.environ.get(CLAMPS, "").split(","):
+        note_named(code, "clamp")
+        return ""
+    return (
+        f'clamp "{clamp}" is code, which is never taken from a run directory: name it, `--clamp "{clamp}"`, or in '
+        f"Python clamp='{clamp}', run.model(step, clamps='{clamp}')"
     )
 
 

@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tracer.interventions.edits import recording
+from tracer.interventions.own_clamps import Beside
 from tracer.measures.aliases import Head
 from tracer.model import Transformer
 
@@ -55,7 +56,7 @@ def clean_run(
     """Every block of a pass with nothing off, and what leaves the last."""
     (x, attn_pos), kept = model.start(tokens), []
     for block in model.blocks:
-        z = block.attn.heads(block.attn_in(x), attn_pos)
+        z = block.attn.heads(block.attn_in(x), attn_pos, tokens)
         kept.append(Kept(x, z, block.attn.write(z)))
         x = block.finish(x, kept[-1].attn_out)
     return kept, x
@@ -69,6 +70,7 @@ class PrefixCachedForward:
         replacement: Replacement, frozen: bool,
     ) -> None:  # fmt: skip
         self.model, self.where, self.replacement, self.frozen = model, where, replacement, frozen
+        self.tokens = tokens
         self.kept, self.final = clean_run(model, tokens)
         self.attn_pos = model.start(tokens[:1])[1]
         self.rows = torch.arange(len(tokens), device=tokens.device)[:, None]
@@ -151,13 +153,17 @@ class PrefixCachedForward:
         block, shape = self.model.blocks[layer], x.shape[:2]
         attn_in = block.attn_in(x.flatten(0, 1))
         if not self.frozen:
-            return block.attn.heads(attn_in, self._positions(len(attn_in))).unflatten(0, shape)
+            tokens = self.tokens.repeat(shape[0], 1)
+            return block.attn.heads(attn_in, self._positions(len(attn_in)), tokens).unflatten(0, shape)
         with recording(tap := f"blocks.{layer}.attn.hook_pattern") as seen:
-            block.attn.heads(block.attn_in(self.kept[layer].x), self._positions(shape[1]))
+            block.attn.heads(block.attn_in(self.kept[layer].x), self._positions(shape[1]), self.tokens)
         v = einsum(attn_in, block.attn.W_V, "batch pos d_model, head d_model d_head -> batch pos head d_head")
         held = "batch head query_pos key_pos, state batch key_pos head d -> state batch query_pos head d"
         z = einsum(seen[tap], v.unflatten(0, shape), held)
-        return block.attn.hook_z(z.flatten(0, 1)).unflatten(0, shape)
+        beside = None
+        if block.attn.hook_z.own:
+            beside = Beside(self.tokens.repeat(shape[0], 1), v, seen[tap].repeat(shape[0], 1, 1, 1))
+        return block.attn.hook_z(z.flatten(0, 1), beside).unflatten(0, shape)
 
     def _positions(self, n: int) -> Tensor | None:
         return None if self.attn_pos is None else self.attn_pos.expand(n, -1, -1)

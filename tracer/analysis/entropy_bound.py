@@ -73,7 +73,8 @@ def bound(model: Transformer, tokens: Int[Tensor, "batch pos"]) -> Bound:
     """Entropy and both bounds of every head of a model, on these tokens.
 
     Rotary positions turn q and k, so no one matrix stands for W_Q W_K^T: there ||W_Q||_2 ||W_K||_2 is taken, which is
-    no smaller. Everything from q and k on is in float64; nan in a layer whose numbers are not all finite.
+    no smaller. Everything from q and k on is in float64; nan in a layer whose numbers are not all finite, and of heads
+    whose pattern is a clamp's of one's own, which no q and k make.
     """
     with recording(*QK_TAPS, "hook_resid_pre", "hook_pos_embed") as seen:
         model(tokens)
@@ -104,10 +105,13 @@ def _of_layer(model: Transformer, layer: int, seen: dict[str, Tensor]) -> tuple[
     from_weights = config.scale * einsum(input_size, spectral, "batch, head -> batch head").unsqueeze(-1)
     from_scores = score_sizes(scores, sees)
 
+    made = torch.ones(model.n_heads)
+    made[list(model.held(layer))] = math.nan
+
     def mean(rows: Float[Tensor, "batch head query"]) -> Float[Tensor, " head"]:
-        return rows[..., 1:].mean((0, 2))
+        return rows[..., 1:].mean((0, 2)) * made
 
     return (
         mean(entropy(pattern)), mean(lowest_entropy(from_scores, keys)), mean(lowest_entropy(from_weights, keys)),
-        mean(from_scores), from_weights.mean((0, 2)),
+        mean(from_scores), from_weights.mean((0, 2)) * made,
     )  # fmt: skip

@@ -198,7 +198,9 @@ def _steps(run: Run, steps: Iterable[int] | None) -> list[int]:
     kept = run.steps
     if no_heads := run.about.why_not("heads"):
         raise ValueError(f"{run.name} has no heads to switch off: {no_heads}")
-    if run.about.why_not("prompts"):
+    if why := run.about.why_not("prompts"):
+        if run.about.kind == "trained":  # with a clamp that nobody here has named
+            raise ValueError(f"{run.name} cannot be run: {why}")
         build = run.meta.get("build")
         again = f"; where you trust it: `tracer sweep {run.name} --build {build}`" if build else ""
         raise ValueError(f"{run.name} was recorded from a model whose code is not in the run: its heads stay on{again}")

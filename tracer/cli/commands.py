@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import itertools
 import os
 import shutil
 import signal
@@ -100,6 +101,8 @@ def _commands(args: list[str]) -> tyro.extras.SubcommandApp:
     app, presets = tyro.extras.SubcommandApp(), tyro.extras.SubcommandApp()
     if args[:1] in (["train"], ["fork"]) and (corpus := _value(args, "--data.corpus")):
         configs.allow(corpus)
+    if args[:1] in (["train"], ["fork"]):
+        configs.allow_clamps(_values(args, "--clamp"))
     # a file or a parent is opened before the options are read: its settings are their defaults
     if args[:1] == ["train"] and (path := _value(args, "--config")):
         theirs, preset = configs.read(path)
@@ -124,7 +127,7 @@ def _view(args: list[str]) -> Callable[..., int]:
     def view(
         runs: tyro.conf.Positional[tuple[str, ...]] = (), /, host: str = HERE[0], port: int | None = None,
         read_only: bool = not here, browser: bool = here and sys.stdin.isatty(), build: tuple[str, ...] = (),
-        token: bool = False, layout: str | None = None, pages: str | None = None,
+        token: bool = False, layout: str | None = None, pages: str | None = None, clamp: tuple[str, ...] = (),
     ) -> int:  # fmt: skip
         """Open the dashboard in the browser: every run of a folder, or one run, or the offer to train the demo.
 
@@ -147,8 +150,10 @@ def _view(args: list[str]) -> Callable[..., int]:
                 fields of tracer.Layout), for runs that do not say it themselves.
             pages: A folder of pages of your own: each file.py with `def page(run, selection)`, in Streamlit, stands in
                 the menu. The code runs with your rights, for everybody who opens the page.
+            clamp: Clamps that are functions, "L1H2 = module:function", which may run where a run was trained with the
+                same ones. The code runs with your rights.
         """
-        return serving.view(runs, host, port, read_only, browser, build, token, layout, pages)
+        return serving.view(runs, host, port, read_only, browser, build, token, layout, pages, clamp)
 
     return view
 
@@ -159,6 +164,17 @@ def _value(args: list[str], option: str) -> str | None:
         if word == option or word.startswith(f"{option}="):
             return following if word == option else word.partition("=")[2]
     return None
+
+
+def _values(args: list[str], option: str) -> list[str]:
+    """All that follows an option, up to the next."""
+    found: list[str] = []
+    for i, word in enumerate(args):
+        if word == option:
+            found += itertools.takewhile(lambda one: not one.startswith("--"), args[i + 1 :])
+        elif word.startswith(f"{option}="):
+            found.append(word.partition("=")[2])
+    return found
 
 
 Settings = tyro.conf.UseAppendAction[Sequence[tuple[str, ...]]]
@@ -207,7 +223,7 @@ def _train(
 
 def resume(
     run: str, /, steps: int | None = None, measures: tuple[str, ...] = (), probes: tuple[str, ...] = (),
-    scalars: tuple[str, ...] = (), corpus: str | None = None, rules: tuple[str, ...] = (),
+    scalars: tuple[str, ...] = (), corpus: str | None = None, rules: tuple[str, ...] = (), clamp: tuple[str, ...] = (),
 ) -> str:  # fmt: skip
     """Go on with a run from its last resume point, to the bit.
 
@@ -219,10 +235,13 @@ def resume(
         scalars: The functions, as module:name, that it was trained with.
         corpus: The function, as module:name, that made the data of the run, where one did; it runs.
         rules: Rules of your own, as module:name, looked for beside ours.
+        clamp: The clamps of the run that are functions, "L1H2 = module:function"; they run.
     """
     from tracer.training import loop
 
-    return loop.resume(run, steps, measures=measures, probes=probes, scalars=scalars, corpus=corpus, rules=rules).status
+    return loop.resume(
+        run, steps, measures=measures, probes=probes, scalars=scalars, corpus=corpus, rules=rules, clamp=clamp
+    ).status  # fmt: skip
 
 
 def _fork(named: str | None) -> Callable[..., str]:
@@ -275,6 +294,7 @@ def sweep(
     metric: str | None = None,
     tokens: str | None = None,
     layout: str | None = None,
+    clamp: tuple[str, ...] = (),
 ) -> int:
     """Switch every head off by itself at every snapshot, and keep what it costs in the run (`run.effects`).
 
@@ -294,6 +314,7 @@ def sweep(
         tokens: A file to measure on instead of the run's probes: whole numbers [sequence pos] in .npy, or text.
         layout: A YAML or JSON file of a tracer.Layout for that model, where the run does not say it: passes then begin
             at the layer of a head.
+        clamp: The clamps of the run that are functions, "L1H2 = module:function"; they run.
     """
     from accelerate import PartialState
 
@@ -303,6 +324,7 @@ def sweep(
     from tracer.training.progress import Bar
 
     building.allow(*([build] if build else []), layout=layout)
+    configs.allow_clamps(clamp)
     opened = open_run(run)
     try:
         with contextlib.nullcontext() if json else Bar("sweeping", "ablations") as bar:

@@ -16,7 +16,7 @@ from tracer.cli import configs
 from tracer.cli.output import say
 from tracer.config import TrainConfig
 from tracer.config.fields import to_dict
-from tracer.named_code import why_no_corpus
+from tracer.named_code import why_no_clamp, why_no_corpus
 from tracer.store import Run, open_run, resolve
 
 STATUSES = {0: "finished", 3: "diverged", 130: "stopped"}
@@ -36,6 +36,9 @@ def train_all(
     for one in ahead:
         if one.data.is_own and (why := why_no_corpus(one.data.corpus)):  # the file of each would name it
             raise ValueError(why)
+        for clamp in one.own_clamps:
+            if why := why_no_clamp(str(clamp), clamp.code):
+                raise ValueError(why)
         if not overwrite:
             _there(one)
     named = [part for word, names in code.items() if names for part in (f"--{word}", *names)]
@@ -76,6 +79,7 @@ def _train(config: TrainConfig, path: Path, begin: Sequence[str], code: Sequence
             return before.status
         command = ["resume", str(before.dir.resolve()), *(["--steps", str(config.steps)] if longer else []), *code]
         command += ["--corpus", config.data.corpus] if config.data.is_own else []
+        command += ["--clamp", *map(str, config.own_clamps)] if config.own_clamps else []
     status = _status_of([sys.executable, "-P", "-m", "tracer", *command])
     if status not in STATUSES:
         raise ValueError(f"{config.run} ended with status {status}: see above")

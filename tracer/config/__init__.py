@@ -277,10 +277,13 @@ class RecordConfig:
         check_range(self, kept, "not be negative or infinite", of="record.")
 
 
-CLAMP = re.compile(r"L(\d+)(?:H(\d+))? (off|no-previous|previous)(?: (\d*):(\d*))?")
+CLAMP = re.compile(
+    r"L(\d+)(?:H(\d+))?(?: (off|no-previous|previous)|( z)? ?= ?((?!hf:)[\w.]+:[\w.<>]+))(?: (\d*):(\d*))?"
+)
 CLAMP_GRAMMAR = (
-    'write "L0H1 off" (the head writes nothing), "L0 no-previous" (no head of layer 0 may attend to the token before) '
-    'or "L0H2 previous" (it attends to nothing else), and a window of steps if it is not held throughout: '
+    'write "L0H1 off" (the head writes nothing), "L0 no-previous" (no head of layer 0 may attend to the token before), '
+    '"L0H2 previous" (it attends to nothing else), "L1H2 = module:function" (its pattern is what your function '
+    'returns) or "L1H2 z = module:function" (its z is), and a window of steps if it is not held throughout: '
     '"L0H1 off 200:600", "L0H1 off 200:", "L0H1 off :600"'
 )
 
@@ -292,10 +295,12 @@ class Clamp:
     layer: int
     head: int | None
     """None: every head of the layer."""
-    what: Literal["off", "no-previous", "previous"]
+    what: Literal["off", "no-previous", "previous", "pattern", "z"]
     start: int = 0
     stop: int | None = None
     """Held at the steps start <= t < stop; None: to the end."""
+    code: str = ""
+    """`module:function` of what gives the pattern, or z; of the other words none."""
 
     @classmethod
     def parse(cls, text: str) -> Clamp:
@@ -303,12 +308,20 @@ class Clamp:
         found = CLAMP.fullmatch(text.strip())
         if found is None:
             raise ValueError(f"clamp {text!r} is not understood: {CLAMP_GRAMMAR}")
-        layer, head, what, start, stop = found.groups()
-        what = cast(Literal["off", "no-previous", "previous"], what)
-        clamp = cls(int(layer), int(head) if head else None, what, int(start or 0), int(stop) if stop else None)
+        layer, head, word, z, code, start, stop = found.groups()
+        what = cast(Literal["off", "no-previous", "previous", "pattern", "z"], word or ("z" if z else "pattern"))
+        clamp = cls(
+            int(layer), int(head) if head else None, what, int(start or 0), int(stop) if stop else None, code or ""
+        )
         if clamp.stop is not None and clamp.stop <= clamp.start:
             raise ValueError(f"clamp {text!r} is never held: its window ends at step {clamp.stop}, before it begins")
         return clamp
+
+    def __str__(self) -> str:
+        where = f"L{self.layer}" + ("" if self.head is None else f"H{self.head}")
+        what = f"{' z' if self.what == 'z' else ''} = {self.code}" if self.code else f" {self.what}"
+        window = f" {self.start}:{'' if self.stop is None else self.stop}" if self.start or self.stop else ""
+        return where + what + window
 
     def heads(self, n_heads: int) -> tuple[int, ...]:
         return tuple(range(n_heads)) if self.head is None else (self.head,)
@@ -336,7 +349,8 @@ class TrainConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto takes a GPU when there is one."""
     clamp: tuple[str, ...] = ()
-    """Interventions held while training: "L0H1 off", "L0 no-previous", "L0H2 previous 200:600" (a window of steps)."""
+    """Interventions held while training: "L0H1 off", "L0 no-previous", "L0H2 previous 200:600" (a window of steps),
+    "L1H2 = module:function" (a pattern of one's own, docs/own.md)."""
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
@@ -354,6 +368,11 @@ class TrainConfig:
         """`clamp`, read."""
         return tuple(map(Clamp.parse, self.clamp))
 
+    @property
+    def own_clamps(self) -> tuple[Clamp, ...]:
+        """Those that are functions, which a person must name."""
+        return tuple(clamp for clamp in self.clamps if clamp.code)
+
     def _check_clamps(self) -> None:
         n_layers, n_heads, clamps = self.model.n_layers, self.model.n_heads, self.clamps
         for text, clamp in zip(self.clamp, clamps, strict=True):
@@ -364,6 +383,8 @@ class TrainConfig:
             for other, wanted in zip(self.clamp, clamps, strict=True):
                 if {clamp.what, wanted.what} == {"previous", "no-previous"} and clamp.meets(wanted):
                     raise ValueError(f"clamps {text!r} and {other!r} leave a head nothing to attend to: drop one")
+                if clamp.code and clamp is not wanted and clamp.what == wanted.what and clamp.meets(wanted):
+                    raise ValueError(f"clamps {text!r} and {other!r} give one head two of the same: drop one")
         if clamps and self.optim.compile:
             raise ValueError(
                 f"clamp={', '.join(self.clamp)} and optim.compile=True exclude each other: the model would be "

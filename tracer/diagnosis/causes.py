@@ -37,9 +37,13 @@ def bare(meta: dict[str, Any]) -> bool:
 
 def held(meta: dict[str, Any]) -> set[Head]:
     """Heads that a clamp holds, so that what they do is no sign of sickness."""
-    n_heads = setting(meta, "model", "n_heads")
-    clamps = map(Clamp.parse, meta.get("config", {}).get("clamp", ()))
-    return {(clamp.layer, head) for clamp in clamps for head in clamp.heads(n_heads)}
+    clamps = [Clamp.parse(text) for text in meta.get("config", meta).get("clamp", ())]
+    n_heads = [one["n_heads"] for one in meta.get("layers", ())]  # of somebody's own model
+    return {
+        (clamp.layer, head)
+        for clamp in clamps
+        for head in clamp.heads(n_heads[clamp.layer] if n_heads else setting(meta, "model", "n_heads"))
+    }
 
 
 def free(meta: dict[str, Any], mask: np.ndarray) -> np.ndarray:

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from tracer.heads.call import AttentionCall, values
+from tracer.heads.definitions import scores
+from tracer.heads.masks import NO_KEY
 from tracer.hooks.checks import check
-from tracer.hooks.discovered import DiscoveredAttention, edits_of
+from tracer.hooks.discovered import DiscoveredAttention, edits_of, held_of
 from tracer.hooks.kernels import MultiHead
 from tracer.hooks.look_ahead import is_causal
 from tracer.hooks.query_blocks import OpenParts, QueryBlocks, first_part, joined
@@ -18,6 +20,16 @@ from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import CROSS, Key, Layer, Sites
 from tracer.hooks.taps import Taps
 from tracer.interventions.edits import Active, active
+from tracer.interventions.own_clamps import OwnClamp
+
+
+def _own_pattern(call: AttentionCall) -> Tensor:
+    """That of one head, [batch query_pos key_pos], through which gradients flow."""
+    if call.weights is not None:
+        return call.weights[:, 0]
+    assert call.q is not None and call.k is not None
+    found = scores(call.q, call.k, scale=call.scale, causal=False, mask=call.full_mask())[:, 0]
+    return found.softmax(-1).masked_fill(found.amax(-1, keepdim=True) < NO_KEY, 0)
 
 
 class Attending:
@@ -61,7 +73,11 @@ class Attending:
                 self.map.add(key, self._layer(key, call, total is not None), self.sites.input())
         else:
             key = parts.key
-        here = self.here()
+        here, held = self.here(), self._held(key, call)
+        if held and (parts is not None or call.n_heads != self.map.kinds[key].n_heads):
+            raise CannotWatch(f"{key[0]} computes its attention in blocks of queries: no clamp can be held there")
+        if held:
+            return self._attend_held(key, here or Active(), call, own, dropout, held)
         if here is None:
             own()
             z = None
@@ -106,6 +122,51 @@ class Attending:
         assert z is not None
         after = taps.at("z", z)
         return None if after is z and not changed else after
+
+    def _held(self, key: Key, call: AttentionCall) -> list[OwnClamp]:
+        """The clamps of the layer of this attention, of the heads that it has."""
+        if not (held := held_of(self.map)):
+            return []
+        place = self.map.places[key]
+        here = {*range(place.offset, place.offset + call.n_heads)}
+        return [one for one in held if one.clamp.layer == place.layer and {*(one.heads or here)} & here]
+
+    def _attend_held(
+        self, key: Key, here: Active, call: AttentionCall, own: Callable[[], Tensor], dropout: float,
+        held: list[OwnClamp],
+    ) -> Tensor:  # fmt: skip
+        """z with clamps in force: the other heads' is that of the model's own kernel, and so are their gradients."""
+        taps, call = self._taps(here, key), self._placed(key, here, call)
+        if call.extra or self.map.kinds[key].kind == "cross" or (tokens := self.tokens) is None:
+            raise CannotWatch(f"{key[0]}: no clamp can be held where keys are no tokens, or none were looked up")
+        if here.visitors and (key not in self.map.checked or call.weights is not None):
+            check(self.map, key, call, None, own, dropout)
+        z = own() if (edited := taps.inputs(call)) is call else values(edited.pattern(), edited.v)
+        patterns: dict[int, Tensor] = {}
+        for clamp in sorted(held, key=lambda one: one.clamp.what):  # a pattern comes before the z that it gives
+            for head in clamp.heads or range(call.first_head, call.first_head + call.n_heads):
+                one = edited.head(head - call.first_head)
+                pattern = patterns[head] if head in patterns else _own_pattern(one)
+                v = one.v[:, :, 0]
+                found = clamp.ask(head, tokens, pattern, v, self.map.kinds[key].causal)
+                if clamp.clamp.what == "pattern":
+                    patterns[head] = pattern = found.to(pattern).expand_as(pattern)
+                    found = pattern.to(v.dtype) @ v
+                z = torch.select_scatter(z, found.to(z), 2, head - call.first_head)
+        if here.visitors:
+            self.wants_z = False
+            for head in range(call.n_heads):
+                one, pattern = edited.head(head), patterns.get(call.first_head + head)
+                if pattern is not None:
+                    one = replace(one, q=None, k=None, mask=None, weights=pattern[:, None], largest=None, seen=None)
+                self._show(here, one)
+        if taps.wants("pattern"):
+            weights = edited.pattern()
+            for head, pattern in patterns.items():
+                weights = torch.select_scatter(weights, pattern.detach().to(weights), 1, head - call.first_head)
+            if (after := taps.at("pattern", weights)) is not weights:
+                z = values(after, edited.v)
+        return taps.at("z", z)
 
     def _attend_part(self, parts: QueryBlocks, taps: Taps, own: Callable[[], Tensor]) -> Tensor | None:
         """Edit z of one block of queries; what is shown is the whole, when its last block has come."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tracer.hooks.sites import Key, Layer, Place, arrange
 from tracer.interventions.edits import Edit
+from tracer.interventions.own_clamps import OwnClamp
 
 
 @dataclass
@@ -67,14 +68,35 @@ def editing(found: DiscoveredAttention, edits: Iterable[Edit]) -> Iterator[None]
         _EDITS.reset(token)
 
 
+Held = Callable[[], Sequence[OwnClamp]]
+"""Clamps that are held now."""
+_HELD: ContextVar[tuple[tuple[DiscoveredAttention, Held], ...]] = ContextVar("manyeyes_held", default=())
+
+
 @contextmanager
-def unedited() -> Iterator[None]:
-    """Inside, as outside of every `editing`: for passes that are nobody's but the caller's."""
-    token = _EDITS.set(())
+def holding(found: DiscoveredAttention, held: Held) -> Iterator[None]:
+    """Clamps of this model alone: asked at each of its attentions, in this thread."""
+    token = _HELD.set((*_HELD.get(), (found, held)))
     try:
         yield
     finally:
-        _EDITS.reset(token)
+        _HELD.reset(token)
+
+
+@contextmanager
+def unedited() -> Iterator[None]:
+    """Inside, as outside of every `editing` and `holding`: for passes that are nobody's but the caller's."""
+    tokens = _EDITS.set(()), _HELD.set(())
+    try:
+        yield
+    finally:
+        _EDITS.reset(tokens[0])
+        _HELD.reset(tokens[1])
+
+
+def held_of(found: DiscoveredAttention) -> list[OwnClamp]:
+    """The clamps of `holding` that are in force here for this model."""
+    return [clamp for other, held in _HELD.get() if other is found for clamp in held()]
 
 
 def edits_of(found: DiscoveredAttention) -> list[Edit]:

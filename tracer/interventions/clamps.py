@@ -5,6 +5,7 @@ Source: Singh et al. 2024 (2404.07129), who clamp activations throughout trainin
 1. off: z = 0 at every position, so that the head writes nothing and none of its weights gets a gradient.
 2. no-previous: the score of key q - 1 is -inf, so that its mass is 0 and the rest of the row sums to 1.
 3. previous: every other score is -inf, so that the pattern is 1 at q - 1 (row 0 sees itself); q and k learn nothing.
+4. A pattern, or z, that a function of one's own returns: `tracer.interventions.own_clamps`.
 
 They are part of the model: training sets `model.clamps` at every step, and `run.model(step)` comes with them.
 """
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from tracer.config import Clamp, TrainConfig
 from tracer.interventions.edits import Edit
+from tracer.interventions.own_clamps import OwnClamp
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ def edits(config: TrainConfig, step: int) -> list[Edit]:
 
 def _edit(clamp: Clamp, n_heads: int) -> Edit:
     where, heads = f"blocks.{clamp.layer}.attn", clamp.heads(n_heads)
+    if clamp.code:
+        return OwnClamp(f"{where}.hook_{clamp.what}", heads, clamp=clamp)
     return (
         Edit(f"{where}.hook_z", heads)
         if clamp.what == "off"

@@ -6,15 +6,18 @@ pattern [batch head query_pos key_pos].
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from einops import einsum, rearrange
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tracer.config import ModelConfig
 from tracer.heads.call import AttentionCall
 from tracer.interventions.edits import active
+from tracer.interventions.own_clamps import Beside
 from tracer.model.positions import rotate, rotation
 from tracer.model.tap import Tap
 
@@ -57,14 +60,16 @@ class CausalAttention(nn.Module):
             self.register_buffer("rotation", rotation(config.n_ctx, config.head_width), persistent=False)
 
     def forward(
-        self, x: Float[Tensor, "batch pos d_model"], pos_embed: Float[Tensor, "batch pos d_model"] | None = None
-    ) -> Float[Tensor, "batch pos d_model"]:
-        return self.write(self.heads(x, pos_embed))
+        self, x: Float[Tensor, "batch pos d_model"], pos_embed: Float[Tensor, "batch pos d_model"] | None = None,
+        tokens: Int[Tensor, "batch pos"] | None = None,
+    ) -> Float[Tensor, "batch pos d_model"]:  # fmt: skip
+        return self.write(self.heads(x, pos_embed, tokens))
 
     def heads(
-        self, x: Float[Tensor, "batch pos d_model"], pos_embed: Float[Tensor, "batch pos d_model"] | None = None
-    ) -> Float[Tensor, "batch pos head d_head"]:
-        """What each head read, before it writes: z."""
+        self, x: Float[Tensor, "batch pos d_model"], pos_embed: Float[Tensor, "batch pos d_model"] | None = None,
+        tokens: Int[Tensor, "batch pos"] | None = None,
+    ) -> Float[Tensor, "batch pos head d_head"]:  # fmt: skip
+        """What each head read, before it writes: z. `tokens`: what the model reads, for clamps that ask."""
         x_qk = x if pos_embed is None else x + pos_embed
         project = "batch pos d_model, head d_model d_head -> batch pos head d_head"
         q = self.hook_q(einsum(x_qk, self.W_Q, project))
@@ -72,7 +77,8 @@ class CausalAttention(nn.Module):
         v = self.hook_v(einsum(x, self.W_V, project))
         if self.rotary:
             q, k = self.hook_rot_q(rotate(q, self.rotation)), self.hook_rot_k(rotate(k, self.rotation))
-        return self.hook_z(self._attend(q, k, v))
+        z, beside = self._attend(q, k, v, tokens)
+        return self.hook_z(z, beside)
 
     def write(self, z: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos d_model"]:
         """The sum of what the heads write, or their outputs side by side."""
@@ -81,25 +87,41 @@ class CausalAttention(nn.Module):
         out = einsum(z, self.W_O, "batch pos head d_head, head d_head d_model -> batch pos d_model")
         return out if self.b_O is None else out + self.b_O
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor) -> Float[Tensor, "batch pos head d_head"]:
-        """The fused kernel when nobody looks at scores or pattern, the explicit matrices when somebody does."""
+    def _attend(
+        self, q: Tensor, k: Tensor, v: Tensor, tokens: Tensor | None
+    ) -> tuple[Float[Tensor, "batch pos head d_head"], Beside | None]:
+        """z, by the fused kernel when nobody looks at scores or pattern, by the explicit matrices when somebody does;
+        and what clamps of a user's ask for, where there are any."""
         p = self.dropout if self.training else 0.0
         here = active()
-        if here is not None and here.visitors:
-            layer = int(self.hook_z.name.split(".")[1])
+        own = bool(self.hook_pattern.own or self.hook_z.own)
+        explicit = own or self.hook_attn_scores.watched or self.hook_pattern.watched
+        visited, held = here is not None and bool(here.visitors), bool(self.hook_pattern.own)
+        layer = int(self.hook_z.name.split(".")[1]) if visited else 0
+        if here is not None and visited and not held:
             z = here.visit(AttentionCall(layer, v, q, k, self.scale, mask=self.hook_attn_scores.mask(q)))
-            if z is not None and p == 0.0 and not (self.hook_attn_scores.watched or self.hook_pattern.watched):
-                return z.to(v.dtype)
-        if not (self.hook_attn_scores.watched or self.hook_pattern.watched):
+            if z is not None and p == 0.0 and not explicit:
+                return z.to(v.dtype), None
+        if not explicit:
             q, k, v = (rearrange(t, "batch pos head d -> batch head pos d") for t in (q, k, v))
             z = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=self.scale, dropout_p=p)
-            return rearrange(z, "batch head pos d -> batch pos head d")
+            return rearrange(z, "batch head pos d -> batch pos head d"), None
         q = q * self.scale
         scores = einsum(q, k, "batch query_pos head d, batch key_pos head d -> batch head query_pos key_pos")
         future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         scores = self.hook_attn_scores(scores.masked_fill(future, -torch.inf))
-        pattern = F.dropout(self.hook_pattern(scores.softmax(-1)), p)
-        return einsum(pattern, v, "batch head query_pos key_pos, batch key_pos head d -> batch query_pos head d")
+        pattern, beside = scores.softmax(-1), None
+        if own:
+            assert tokens is not None
+            beside = Beside(tokens, v, pattern)
+        pattern = self.hook_pattern(pattern, beside)
+        if here is not None and visited and held:  # no q and k make it
+            largest, keys = scores.amax(-1, keepdim=True), scores.isfinite().sum(-1, keepdim=True)
+            here.visit(AttentionCall(layer, v, weights=pattern, largest=largest, seen=keys))
+        beside = replace(beside, pattern=pattern) if beside else None
+        pattern = F.dropout(pattern, p)
+        z = einsum(pattern, v, "batch head query_pos key_pos, batch key_pos head d -> batch query_pos head d")
+        return z, beside
 
 
 class FeedForward(nn.Module):
@@ -146,9 +168,11 @@ class Block(nn.Module):
             self.mlp = FeedForward(config.d_model, config.mlp_hidden, config.d_model, config.activation)
             self.hook_resid_mid, self.hook_mlp_out = Tap(), Tap()
 
-    def forward(self, x: Tensor, pos_embed: Tensor | None = None) -> Float[Tensor, "batch pos d_model"]:
+    def forward(
+        self, x: Tensor, pos_embed: Tensor | None = None, tokens: Tensor | None = None
+    ) -> Float[Tensor, "batch pos d_model"]:
         x = self.hook_resid_pre(x)
-        return self.finish(x, self.attn(self.attn_in(x), pos_embed))
+        return self.finish(x, self.attn(self.attn_in(x), pos_embed, tokens))
 
     def attn_in(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
         """What the heads read of the stream."""

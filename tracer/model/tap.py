@@ -7,6 +7,7 @@ from torch import Tensor
 from transformer_lens.hook_points import HookPoint
 
 from tracer.interventions.edits import Edit, active
+from tracer.interventions.own_clamps import Beside, OwnClamp
 
 
 class Tap(HookPoint):
@@ -16,11 +17,16 @@ class Tap(HookPoint):
     clamps: tuple[Edit, ...] = ()
     """What holds here in every forward pass, before any other edit."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, beside: Beside | None = None) -> Tensor:
         for clamp in self.clamps:
-            x = clamp(x)
+            x = clamp.within(x, beside) if isinstance(clamp, OwnClamp) and beside is not None else clamp(x)
         here = active()
         return x if here is None else here.at(self.name, x)
+
+    @property
+    def own(self) -> tuple[OwnClamp, ...]:
+        """The clamps that are functions of a user's: they ask what is beside x."""
+        return tuple(clamp for clamp in self.clamps if isinstance(clamp, OwnClamp))
 
     @property
     def watched(self) -> bool:

@@ -26,7 +26,7 @@ from tracer.model.tap import Tap
 QK_TAPS = ("hook_q", "hook_k", "hook_rot_q", "hook_rot_k")
 """What to record so that `Transformer.qk_taps` is there, rotary or not."""
 
-CLAMPABLE = (".hook_z", ".hook_attn_scores")
+CLAMPABLE = (".hook_z", ".hook_attn_scores", ".hook_pattern")
 """Where clamps act: passed on every way through a layer, also where a sweep goes on from a prefix."""
 
 
@@ -73,7 +73,7 @@ class Transformer(HookedRootModule):
             self.check(tokens)
         x, attn_pos = self.start(tokens)
         for block in self.blocks:
-            x = block(x, attn_pos)
+            x = block(x, attn_pos, tokens)
         return self.logits(x[:, -last:])
 
     def start(self, tokens: Int[Tensor, "batch pos"]) -> tuple[Tensor, Tensor | None]:
@@ -124,6 +124,10 @@ class Transformer(HookedRootModule):
     def visible(self, layer: int, q: Float[Tensor, "batch pos head d_head"]) -> Tensor | None:
         """The keys that clamps and edits leave to a layer's heads, [1 head query_pos key_pos]; None: all."""
         return self.blocks[layer].attn.hook_attn_scores.mask(q)
+
+    def held(self, layer: int) -> tuple[int, ...]:
+        """The heads of a layer whose pattern a clamp of a user's gives, so that q and k do not tell it."""
+        return tuple(head for clamp in self.blocks[layer].attn.hook_pattern.own for head in clamp.heads or ())
 
     # What every model with heads answers, ours or not (`tracer.model.protocol`).
 

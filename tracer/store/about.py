@@ -83,14 +83,24 @@ class About:
 
 
 @functools.lru_cache(256)
-def of_config(config: TrainConfig, d_vocab: int, bos: int | None = 0, no_data: str = "") -> About:
-    """About a run that `tracer train` made; `no_data`: why its data cannot be had in this process."""
+def of_config(
+    config: TrainConfig, d_vocab: int, bos: int | None = 0, no_data: str = "", no_clamp: str = ""
+) -> About:  # fmt: skip
+    """About a run that `tracer train` made; `no_data`: why its data cannot be had in this process, `no_clamp`: why its
+    model cannot be run, as it was trained with clamps of somebody's."""
     n_ctx = config.model.n_ctx
-    reasons: Reasons = {**of_ours(config.model), "held_out": no_data}
+    reasons: Reasons = {**of_ours(config.model), "held_out": no_data, **_unrun(no_clamp)}
     return About(
         "trained", n_ctx, d_vocab, period(d_vocab, n_ctx), config.steps, n_ctx, config.optim.batch_size * n_ctx, bos,
         rebuilds=True, n_layers=config.model.n_layers, reasons=reasons,
     )  # fmt: skip
+
+
+def _unrun(why: str) -> Reasons:
+    """Of a model whose weights are there, and that cannot be run."""
+    if not why:
+        return {}
+    return {"prompts": why, "attribution": why, "entropy_bound": why, "norm_scales": "norms are left out"}
 
 
 def of_meta(meta: dict[str, Any]) -> About:

@@ -15,7 +15,7 @@ from tracer.files.sealed import shapes
 from tracer.huggingface import building
 from tracer.huggingface.architectures import layout_of
 from tracer.measures.abilities import Asked
-from tracer.named_code import why_no_corpus
+from tracer.named_code import no_clamp, why_no_corpus
 from tracer.store import about, remote
 from tracer.store.effects_file import others, read_effects
 from tracer.store.layout import (
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from tracer.huggingface.architectures import Layout
     from tracer.huggingface.building import Build
+    from tracer.interventions.own_clamps import Given
     from tracer.model.protocol import HeadModel
 
 
@@ -102,7 +103,7 @@ class Run:
         if meta["format"] == FORMAT:
             config = self.config
             not_here = why_no_corpus(config.data.corpus) if config.data.is_own else ""
-            return about.of_config(config, meta["d_vocab"], meta.get("bos", 0), not_here)
+            return about.of_config(config, meta["d_vocab"], meta.get("bos", 0), not_here, no_clamp(config.own_clamps))
         try:
             return about.of_meta(meta)
         except (KeyError, TypeError, AttributeError) as error:
@@ -241,7 +242,7 @@ class Run:
         self,
         step: int | None = None,
         *,
-        clamps: bool = True,
+        clamps: bool | Given = True,
         build: Build | None = None,
         layout: Layout | str | Path | None = None,
     ) -> HeadModel:
@@ -249,9 +250,11 @@ class Run:
 
         Of a run of ours, and of a `tracer.Transformer` in a watched loop, it is a `tracer.Transformer`, of every other
         model a `WrappedModel`. It is the model as it was trained, with the clamps of that step; `clamps=False` lets
-        them go. `build`: the function, or its name as `module:function`, that builds a model whose code is in no
-        library; the run's weights are put into it. `layout`: where that model keeps what writes to its residual stream
-        (`tracer.Layout`, or a file of one); the run's own is taken where it has one.
+        them go. Clamps that are functions of one's own are named again: `clamps="L1H2 = module:function"`, or
+        {"L1H2": function}; of a model without them the weights can be read, and it does not run. `build`: the function,
+        or its name as `module:function`, that builds a model whose code is in no library; the run's weights are put
+        into it. `layout`: where that model keeps what writes to its residual stream (`tracer.Layout`, or a file of
+        one); the run's own is taken where it has one.
         """
         steps = self.steps
         if not steps:
@@ -266,7 +269,11 @@ class Run:
             )
         meta = self.meta
         if meta["format"] == FORMAT:
-            return self._own_model(step, replace(self.config.model, d_vocab=meta["d_vocab"]), clamps)
+            if not isinstance(clamps, bool):
+                from tracer.interventions.own_clamps import texts
+
+                texts(clamps)
+            return self._own_model(step, replace(self.config.model, d_vocab=meta["d_vocab"]), clamps is not False)
         if (config := about.transformer(meta)) is not None:
             return self._own_model(step, config, clamped=False)
         build = build or building.allowed(meta)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
+from tracer.config import Clamp
 from tracer.huggingface.architectures import layout_of
 from tracer.store.layout import FOREIGN_FORMAT, FORMAT
 
@@ -158,6 +159,11 @@ class Trained(Meta):
     bos: Annotated[int, Field(ge=0, le=MOST_VOCABULARY)] | None = 0
 
 
+def _clamp(text: str) -> str:
+    Clamp.parse(text)
+    return text
+
+
 class Foreign(Meta):
     """A run of somebody else's model."""
 
@@ -189,6 +195,8 @@ class Foreign(Meta):
     """how many numbers come out for each row, where these are no logits of tokens,"""
     no_heads: Word = ""
     """and why nothing of heads was recorded; empty where `layers` says whose were."""
+    clamp: Annotated[list[Annotated[Word, AfterValidator(_clamp)]], Field(max_length=1000)] = []
+    """What was held of its heads, and at which steps, in the words of `TrainConfig.clamp`."""
 
 
 SCHEMAS = {FORMAT: Trained, FOREIGN_FORMAT: Foreign}

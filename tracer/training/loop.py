@@ -30,6 +30,7 @@ from tracer.diagnosis.own_rules import Rules
 from tracer.heads.own_measures import Measures
 from tracer.interventions import clamps
 from tracer.interventions.edits import recording
+from tracer.interventions.own_clamps import Given
 from tracer.measures.gradients import gradients
 from tracer.model import Transformer
 from tracer.named_code import name_of, note_named
@@ -41,6 +42,7 @@ from tracer.torch_internals import uncompiled
 from tracer.tracking.scalar_functions import Scalars
 from tracer.tracking.telling import OnFinding, OnRecord, Telling
 from tracer.training import optim
+from tracer.training.clamping import named_again, try_out, with_these
 from tracer.training.divergence import GRADIENT, WEIGHT, Watch
 from tracer.training.extras import Extras
 from tracer.training.interrupts import any_process, interrupts
@@ -68,7 +70,7 @@ def train(
     overwrite: bool = False, *, on_record: OnRecord | None = None, on_finding: OnFinding | None = None,
     measures: Measures = (), probes: Probes = None, scalars: Scalars | Sequence[Scalars] = (),
     settings: Mapping[str, Any] | None = None, note: str = "", tags: Sequence[str] = (),
-    corpus: str | Make | None = None, rules: Rules = (),
+    corpus: str | Make | None = None, rules: Rules = (), clamp: Given = (),
 ) -> Run:  # fmt: skip
     """Train a new run and return it; a Ctrl-C stops it cleanly, and `resume` goes on from there.
 
@@ -85,8 +87,10 @@ def train(
     `corpus`: a function of (n_ctx, seed) that makes a source of tokens, or its `module:name` (docs/own.md); or any
     other corpus. A `config.data.corpus` that names a function runs only where it is given here.
     `rules`: failure modes of one's own (`tracer.rule`), looked for beside ours while it trains.
+    `clamp`: what is held while training, beside `config.clamp`: "L0H1 off", "L1H2 = module:function" or
+    {"L1H2": function} (docs/own.md). Functions run only where they are given here.
     """
-    config = _on(config, corpus)
+    config = with_these(_on(config, corpus), clamp)
     telling, extras = Telling(track, on_record, on_finding, rules=rules), Extras.given(measures, probes, scalars)
     labels = Labels.of(settings, note, tags)
     directory = resolve(config.run or f"{preset or 'run'}-{config.seed}")
@@ -98,23 +102,23 @@ def fork(
     track: str | Sequence[str] | None = None, *, on_record: OnRecord | None = None,
     on_finding: OnFinding | None = None, measures: Measures = (), probes: Probes = None,
     scalars: Scalars | Sequence[Scalars] = (), settings: Mapping[str, Any] | None = None, note: str = "",
-    tags: Sequence[str] = (), corpus: str | Make | None = None, rules: Rules = (),
+    tags: Sequence[str] = (), corpus: str | Make | None = None, rules: Rules = (), clamp: Given = (),
 ) -> Run:  # fmt: skip
     """Train a new run from the weights that another had after `step` updates, on the batches that come next there.
 
     `config` (default: the parent's) may change everything but the model and its tokens. The optimiser goes on, too,
     where the parent keeps its state of `step` (`run.state_steps`) and it is the same one: with nothing changed, the new
     run is the parent to the bit. Else it starts fresh. run.json says which.
-    `track`, `on_record`, `on_finding`, `measures`, `probes`, `scalars`, `settings`, `note`, `tags`, `corpus`, `rules`:
-    as in `train`; `track` is the parent's, unless told. The parent's code is named again: it is never taken from a run
-    directory.
+    `track`, `on_record`, `on_finding`, `measures`, `probes`, `scalars`, `settings`, `note`, `tags`, `corpus`, `rules`,
+    `clamp`: as in `train`; `track` is the parent's, unless told. The parent's code is named again: it is never taken
+    from a run directory.
     """
     labels, extras = Labels.of(settings, note, tags), Extras.given(measures, probes, scalars)
     parent = run if isinstance(run, Run) else open_run(run)
     extras.check(parent, more=True)
     theirs = parent.config
     telling = Telling(parent.meta.get("track", ()) if track is None else track, on_record, on_finding, rules=rules)
-    config = _on(replace(theirs, run=None) if config is None else config, corpus)
+    config = with_these(_on(replace(theirs, run=None) if config is None else config, corpus), clamp)
     _refuse_another_model(parent.name, theirs, config)
     if config.steps <= step:
         raise ValueError(f"steps={config.steps} leaves nothing to train after step {step}: give a larger number")
@@ -189,11 +193,11 @@ def _plan(job: Job, first: int) -> tuple[list[int], list[int], int]:
 def resume(
     name: str | Path, steps: int | None = None, quiet: bool = False, *, on_record: OnRecord | None = None,
     on_finding: OnFinding | None = None, measures: Measures = (), probes: Probes = None,
-    scalars: Scalars | Sequence[Scalars] = (), corpus: str | Make | None = None, rules: Rules = (),
+    scalars: Scalars | Sequence[Scalars] = (), corpus: str | Make | None = None, rules: Rules = (), clamp: Given = (),
 ) -> Run:  # fmt: skip
     """Go on with a run where its last resume point is; `steps` makes it longer than planned. Its trackers are told on;
-    `on_record`, `on_finding`, `rules`: as in `train`. `measures`, `probes`, `scalars`, `corpus`: those that the run was
-    begun with, named again."""
+    `on_record`, `on_finding`, `rules`: as in `train`. `measures`, `probes`, `scalars`, `corpus`, `clamp`: those that
+    the run was begun with, named again."""
     extras = Extras.given(measures, probes, scalars)
     refuse_writing(name)
     run = open_run(name)
@@ -201,6 +205,7 @@ def resume(
     code = [config.data.corpus] if config.data.is_own else []
     given = [] if corpus is None or not code and corpus == config.data.corpus else [name_of(corpus)]
     extras.check(run, (code, given))
+    named_again(run.name, config, clamp)
     config = _on(config, corpus)
     start = run.resume_step()
     if run.status == "diverged":
@@ -274,6 +279,8 @@ def prepare(config: TrainConfig) -> Job:
         )
     raw = Transformer(replace(config.model, d_vocab=data.d_vocab), config.seed).to(accelerator.device)
     raw.tokenizer = data.tokenizer
+    if config.own_clamps:
+        try_out(raw, config, data.train(0, config.optim.batch_size)[:2, :-1].to(accelerator.device))
     model = accelerator.prepare(raw)
     model = uncompiled(model)  # a Trainer before us may have asked to compile
     optimizers = [accelerator.prepare(o) for o in optim.build(raw, config.optim)]

@@ -7,6 +7,7 @@ gradients of training batch t, and the size of the update that follows.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -18,6 +19,10 @@ from tracer.data import Data, probes, token_strings
 from tracer.data.own_probe import OwnRecord
 from tracer.heads import pattern, probe_errors, probe_scores, stats
 from tracer.heads.averages import own_means
+from tracer.heads.blocks import HeadStats
+from tracer.heads.explicit import stats_from_pattern
+from tracer.heads.row_block import OwnRows
+from tracer.heads.row_maxima import row_maxima
 from tracer.interventions.edits import recording
 from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, Setting, gradients
 from tracer.model import QK_TAPS, Transformer
@@ -171,29 +176,20 @@ class ProbeRecorder:
         training = model.training
         model.eval()
         on_text, on_repeat = self.own.measures.on("text"), self.own.measures.on("repeat")
-        with recording(*QK_TAPS, *(VALUES if on_text else ()), STREAM, "hook_resid_post") as text:
+        held = _held_patterns(model)
+        with recording(*QK_TAPS, *held, *(VALUES if on_text else ()), STREAM, "hook_resid_post") as text:
             loss = probes.per_token_loss(model(self.val[:, :-1]), self.val)
-        with recording(*QK_TAPS, *(VALUES if on_repeat else ())) as repeat:
+        with recording(*QK_TAPS, *held, *(VALUES if on_repeat else ())) as repeat:
             read = _read(model, self.both)
         repeat_losses = self._repeated(model, read)
         context = self._in_context(model) if with_context else {}
         model.train(training)
         copies, n = self.repeat.second_copy, len(self.repeat_tokens)
-        layers, scale = range(self.config.n_layers), self.config.scale
+        layers = range(self.config.n_layers)
         per_layer, errors, own = [], [], []
         for layer in layers:
-            q, k = model.qk_taps(layer)
             of_text, of_both = (
-                stats(
-                    seen[q],
-                    seen[k],
-                    tokens,
-                    scale=scale,
-                    mask=model.visible(layer, seen[q]),
-                    only=rows,
-                    own=asked,
-                    own_v=seen[f"blocks.{layer}.attn.{VALUES[0]}"] if asked else None,
-                )  # fmt: skip
+                _stats(model, layer, seen, tokens, rows, asked)
                 for seen, tokens, rows, asked in (
                     (text, self.val[:, :-1] if on_text else None, None, on_text),
                     (repeat, self.both_repeat, copies, on_repeat),
@@ -230,15 +226,11 @@ class ProbeRecorder:
     def _on_own(self, model: Transformer, probe: str, tokens: Tensor) -> dict[str, Tensor]:
         """The loss on a probe of the user's, and what is measured of heads there."""
         asked = self.own.measures.on(probe)
-        with recording(*QK_TAPS, *VALUES) as seen:
+        with recording(*QK_TAPS, *_held_patterns(model), *VALUES) as seen:
             row = {f"{probe}_loss": probes.per_token_loss(model(tokens), tokens).mean()}
         found = []
         for layer in range(self.config.n_layers if asked else 0):
-            (q, k), v = model.qk_taps(layer), f"blocks.{layer}.attn.{VALUES[0]}"
-            of = stats(
-                seen[q], seen[k], tokens, scale=self.config.scale, mask=model.visible(layer, seen[q]), own=asked,
-                own_v=seen[v],
-            )  # fmt: skip
+            of = _stats(model, layer, seen, tokens, None, asked)
             found.append(own_means(of, asked.names, ALL_ROWS) if asked else {})
         return row | {name: torch.stack([of[name] for of in found]) for name in (found[0] if found else {})}
 
@@ -275,7 +267,10 @@ class ProbeRecorder:
         parts = []
         for seen, count in ((text, self.n_text), (repeat, self.n_repeat)):
             first_q, first_k = seen[q][:count, :n], seen[k][:count, :n]
-            p = pattern(first_q, first_k, scale=scale, mask=model.visible(layer, first_q))
+            if model.held(layer):
+                p = seen[_pattern_tap(layer)][:count, :, :n, :n]
+            else:
+                p = pattern(first_q, first_k, scale=scale, mask=model.visible(layer, first_q))
             full = p.new_full((count, p.shape[1], n, n), float("nan"))
             full[..., : p.shape[-2], : p.shape[-1]] = p
             parts.append(full)
@@ -303,6 +298,35 @@ class ProbeRecorder:
         })  # fmt: skip
 
 
+def _pattern_tap(layer: int) -> str:
+    return f"blocks.{layer}.attn.hook_pattern"
+
+
+def _held_patterns(model: Transformer) -> list[str]:
+    """The taps of patterns that clamps of a user's give, at all or some heads: q and k do not tell these."""
+    return [_pattern_tap(layer) for layer in range(model.n_layers) if model.held(layer)]
+
+
+def _stats(
+    model: Transformer,
+    layer: int,
+    seen: dict[str, Tensor],
+    tokens: Tensor | None,
+    only: slice | None,
+    own: OwnRows | None,
+) -> HeadStats:
+    """Head statistics of one layer, from q and k where these make the patterns, else from the patterns."""
+    (q, k), scale = (seen[name] for name in model.qk_taps(layer)), model.config.scale
+    mask, v = model.visible(layer, q), seen[f"blocks.{layer}.attn.{VALUES[0]}"] if own else None
+    if not model.held(layer):
+        return stats(q, k, tokens, scale=scale, mask=mask, only=only, own=own, own_v=v)
+    largest, keys = row_maxima(q, k, scale=scale, mask=mask), None
+    if mask is not None:
+        keys = mask.tril().sum(-1).expand_as(largest)
+    found = stats_from_pattern(seen[_pattern_tap(layer)], tokens, causal=True, largest=largest, seen=keys, own=own, v=v)
+    return found if only is None else replace(found, max_logit=largest[..., only].amax(-1))
+
+
 def _of_rows(means: Float[Tensor, " batch"], counted: Bool[Tensor, "batch pos"] | None) -> Float[Tensor, " row"]:
     """Means of the rows in which a target counts."""
     return means if counted is None else means[counted.any(1)]
@@ -312,9 +336,9 @@ def _read(model: Transformer, tokens: Tensor) -> Read:
     """What enters the last block, and its heads' z: all q and k are there, most of the cost is not."""
     x, attn_pos = model.start(tokens)
     for block in model.blocks[:-1]:
-        x = block(x, attn_pos)
+        x = block(x, attn_pos, tokens)
     last = model.blocks[-1]
-    return x, last.attn.heads(last.attn_in(x), attn_pos)
+    return x, last.attn.heads(last.attn_in(x), attn_pos, tokens)
 
 
 def _logits(model: Transformer, x: Tensor, z: Tensor, at: slice) -> Float[Tensor, "batch pos d_vocab"]:

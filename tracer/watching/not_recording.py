@@ -37,4 +37,8 @@ class NotRecording:
 
     def check(self, *_: Any, **__: Any) -> None: ...
 
+    def clamp(self, *_: Any, **__: Any) -> None:
+        """Unlike what is left unrecorded, a clamp that is not held would make another training."""
+        raise ValueError(f"no clamp can be held: {self.off}")
+
     def close(self, *_: Any, **__: Any) -> None: ...

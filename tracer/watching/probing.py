@@ -22,7 +22,7 @@ from tracer.data import probes
 from tracer.data.any_tokenizer import Words
 from tracer.data.own_probe import OwnRecord, Probe
 from tracer.heads.row_block import OwnRows
-from tracer.hooks.discovered import DiscoveredAttention
+from tracer.hooks.discovered import DiscoveredAttention, holding
 from tracer.hooks.inputs import Inputs, batch_axis_first, logits_of
 from tracer.hooks.refusals import CannotWatch, NoHeads, nothing_seen
 from tracer.hooks.sites import Layer, plain
@@ -33,6 +33,7 @@ from tracer.torch_internals import tree_leaves
 from tracer.tracking.tracking import say
 from tracer.watching import causality, first_bad, head_weights, stream
 from tracer.watching.held_out import HeldOut
+from tracer.watching.loop_clamps import LoopClamps
 from tracer.watching.ranks import Ranks, sharded, split_over
 from tracer.watching.run_directory import PROBE_ROWS, UNSURE, FirstLook, RunDirectory
 from tracer.watching.undisturbed import undisturbed
@@ -65,6 +66,8 @@ class Probing:
         self.device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self.params = {plain(name): p for name, p in model.named_parameters() if p.requires_grad}
         self.watcher = Watcher(model, keep=N_PROMPTS)
+        self.clamps = LoopClamps(model, lambda: 0)
+        """Those of the training, which hold in what is measured of heads and losses, too."""
         self.heads: head_weights.HeadMatrices | None = None
         """Which weights are whose, once the model has been measured."""
         self.no_heads = ""
@@ -88,7 +91,7 @@ class Probing:
 
     def measure(self, step: int, with_patterns: bool) -> dict[str, Any]:
         """One row of the trace, as far as the model's own weights say it; CannotWatch when it cannot be trusted."""
-        with undisturbed(self.model, self.device):
+        with undisturbed(self.model, self.device), self.clamps.paused(), holding(self.watcher.map, self.clamps.now):
             self.watcher.own = self.own.measures.on("text")
             with self._seeing(), stream.sizes(self._blocks) as sizes:
                 output = self.inputs.run(self.model)

@@ -46,7 +46,8 @@ from tracer.hooks.inputs import Inputs, has_values, is_blind
 from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import bare
 from tracer.huggingface.architectures import Layout
-from tracer.store import ROOT, is_address, newest, unused
+from tracer.interventions.own_clamps import Given
+from tracer.store import ROOT, is_address, newest, open_run, unused
 from tracer.store.labels import Labels
 from tracer.tracking import scalars
 from tracer.tracking.own_numbers import LOGGED, OwnNumbers
@@ -61,6 +62,7 @@ from tracer.watching.finite_check import FiniteCheck
 from tracer.watching.first_bad import UNKNOWN, BadTensor, FirstBad
 from tracer.watching.held_out import HeldOut
 from tracer.watching.kept_sequences import kept
+from tracer.watching.loop_clamps import LoopClamps
 from tracer.watching.pace import Pace
 from tracer.watching.pipelines import rehearsed
 from tracer.watching.probing import Probing
@@ -122,6 +124,10 @@ class LoopRecorder:
         of this step was looked at."""
         self.pace, self.ranks = Pace(share, every), Ranks(self.model, named)
         self.probing: Probing | None = None
+        self._clamps = LoopClamps(self.model, lambda: self.steps)
+        if before is not None:  # nothing is held until it is again
+            self._clamps.before(open_run(before).meta.get("clamp", []))
+            self._facts["clamp"] = self._clamps.words
         self._telling = Telling(track, on_record, on_finding, share, rules)
         self._labels = Labels.of(settings, note, tags)
         self._facts |= self._labels.facts
@@ -187,6 +193,7 @@ class LoopRecorder:
             say(f"manyeyes records nothing here: {FORKED}")
         if self.off is not None or self._calls is None:
             self._detach(optimizers=self._entrance.of_one)
+            self.steps += bool(self._clamps.clamps)  # whose windows go on
             return
         with self._entrance, self._safely(), self._entrance.alone():
             if not self._called:
@@ -231,6 +238,19 @@ class LoopRecorder:
                 kept = self._own.keep(numbers, LOGGED)
                 self._every.logged({name: x for name, x in kept.items() if not isinstance(x, np.ndarray)})
 
+    def clamp(self, clamps: Given) -> None:
+        """Hold heads from here on, in each pass of the model and in what is measured of it: "L1H2 off",
+        "L1H2 = module:function", {"L1H2": function} (docs/own.md), also for steps, "L1H2 off 200:600". () lets go.
+
+        What was held before is held no more. run.json says what was held, and when; the run's model comes without. A
+        ValueError says what can be no clamp, here or in the pass that would hold it.
+        """
+        with self._entrance:
+            self._clamps.hold(clamps)
+            self._facts["clamp"] = self._clamps.words
+            if self.probing is not None and self.probing.writer is not None:
+                self.probing.writer.status("training", {"clamp": self._clamps.words})
+
     def close(self, error: BaseException | None = None, *, reloaded: bool = False) -> None:
         """Measure the last state, unless other weights were `reloaded` since, commit everything, let go of the model.
         Also called when the program ends."""
@@ -247,6 +267,7 @@ class LoopRecorder:
                 if lost := self._lost():
                     say(f"manyeyes kept no {', '.join(lost)} of what was logged last: no record came after it")
         self._detach()
+        self._clamps.end()  # no sooner: what is held holds where nothing is recorded any more, too
         try:
             self._finish(error)
         except Exception as problem:
@@ -323,6 +344,7 @@ class LoopRecorder:
             self.model, self.dir, inputs, self.words, self._facts, self.held_out,
             ranks=self.ranks, resumes=self._resumes, own=self._added,
         )  # fmt: skip
+        self.probing.clamps = self._clamps
         self._measure()
         if self.off is not None:
             return

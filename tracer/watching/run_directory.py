@@ -51,7 +51,7 @@ SCALARS = (
 UNSURE = tuple(name for name in HEAD_MEASURES if name != "max_logit")
 """Means over sequences: their standard errors are recorded too."""
 OF_TRAINING = (
-    "untrained", "dtype", "constant_positions", "classes", "measures", "probes", "scalars", "settings", "tags"
+    "untrained", "dtype", "constant_positions", "classes", "measures", "probes", "scalars", "settings", "tags", "clamp",
 )  # fmt: skip
 """Facts of the training, which may have changed when it goes on."""
 UPDATES = ("train_loss", "learning_rate", "step_ms", "tokens_per_second", "same_batch")

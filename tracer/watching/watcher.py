@@ -20,7 +20,7 @@ from tracer.heads.call import AttentionCall
 from tracer.heads.definitions import SQUARE
 from tracer.heads.own_measures import Measures, OnProbe, OwnMeasures, given
 from tracer.heads.row_block import OwnRows
-from tracer.hooks.discovered import DiscoveredAttention, editing
+from tracer.hooks.discovered import DiscoveredAttention, editing, held_of
 from tracer.hooks.fused_modules import keep_outputs
 from tracer.hooks.interceptor import AttentionInterceptor
 from tracer.hooks.refusals import CannotWatch, refuse
@@ -106,7 +106,7 @@ class Watcher:
 
     def _edited(self) -> bool:
         here = None if self.interceptor is None else self.interceptor.here()
-        return here is not None and bool(here.edits)
+        return here is not None and bool(here.edits) or bool(held_of(self.map))
 
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if threading.get_ident() != self._thread:  # another thread runs the model

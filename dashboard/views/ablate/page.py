@@ -22,7 +22,7 @@ from dashboard.views.ablate.patching import draw_patching
 from dashboard.views.ablate.sweep import draw_null, draw_sweep
 from dashboard.views.ablate.when import draw_when
 from tracer.analysis import head_sets
-from tracer.config import DRAWS
+from tracer.config import DRAWS, Clamp
 from tracer.measures.aliases import Head
 from tracer.pictures import ablation_grid, curves, headmap
 from tracer.store import Run
@@ -127,6 +127,9 @@ def _draw_effect(run: Run, setup: Setup) -> None:
 def _draw_clamps(run: Run, step: int) -> None:
     """What is held at this step of the training is held in every number of this page."""
     if run.why_not("recipe"):
+        held = [str(clamp) for clamp in map(Clamp.parse, run.meta.get("clamp", ())) if clamp.held(step)]
+        if held:
+            st.caption(f"This run was clamped at this step: {', '.join(held)}. Here its model runs without.")
         return
     held = [text for text, clamp in zip(run.config.clamp, run.config.clamps, strict=True) if clamp.held(step)]
     if held:

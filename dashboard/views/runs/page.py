@@ -223,7 +223,7 @@ def _draw_parent(run: Run) -> None:
     match run.meta.get("parent"):
         case {"run": str(parent), "step": int(step)}:
             said.append(f"from {parent} at step {step:,}")
-    if clamps := run.meta.get("config", {}).get("clamp"):
+    if clamps := run.meta.get("config", run.meta).get("clamp"):
         said.append(f"clamped: {', '.join(map(str, clamps))}")
     if said:
         with st.container(gap=None, key=f"parent-{run.name}"):

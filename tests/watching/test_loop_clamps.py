@@ -1,0 +1,157 @@
+"""Clamps in somebody's own loop: other heads and gradients are the model's own, and the trace is of it clamped."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import tracer
+from tests.interventions.test_own_clamps import HERE, halved, previous
+from tests.watching.conftest import GPT
+from tests.watching.test_own_transformer import CONFIG
+from tracer.config import TrainConfig
+from tracer.interventions import clamps
+from tracer.store import Run
+from tracer.store.schema import problem
+from tracer.training.clamping import with_these
+from tracer.watching.not_recording import NotRecording
+from tracer.watching.recorder import LoopRecorder
+
+Loop = Callable[[LoopRecorder, int], None]
+
+
+def train(model: nn.Module, run: str, steps: int, before: Loop | None = None, **options: Any) -> Run:
+    """`before` is called before each step."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    recorder = tracer.watch(model, run=run, every=1, **options)
+    for step in range(steps):
+        if before is not None:
+            before(recorder, step)
+        update(model, optimizer, step)
+        recorder.step()
+    recorder.close()
+    assert recorder.off is None
+    return tracer.open_run(recorder.dir)
+
+
+def update(model: Any, optimizer: torch.optim.Optimizer, step: int) -> None:
+    ids = torch.randint(20, (8, 12), generator=torch.Generator().manual_seed(step))
+    output = model(ids)
+    logits = getattr(output, "logits", output)
+    optimizer.zero_grad()
+    F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten()).backward()
+    optimizer.step()
+
+
+def held(*given: Any) -> Loop:
+    return lambda recorder, step: recorder.clamp(given[0]) if step == 0 else None
+
+
+OURS = {"L0H1": previous, "L1H1": halved, "L1H0 2:3": "off"}
+
+
+def test_it_is_the_training_of_the_clamped_model(here: Path) -> None:
+    """With nobody recording, and clamps of our own model: the same weights after four steps; then it is let go."""
+    model, alone = tracer.Transformer(CONFIG, seed=4), tracer.Transformer(CONFIG, seed=4)
+    config = with_these(TrainConfig(model=CONFIG), OURS)
+    run = train(model, "mine", 4, held(OURS))
+    optimizer = torch.optim.SGD(alone.parameters(), lr=0.1)
+    for step in range(4):
+        alone.clamps = clamps.edits(config, step)
+        update(alone, optimizer, step)
+    for (name, one), other in zip(model.named_parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5, msg=name)
+    assert (run.trace["previous_token"].sel(layer=0, head=1) == 1).all()
+    assert (run.trace["previous_token"].sel(layer=0, head=0) < 1).all()
+    assert run.meta["clamp"] == [f"L0H1 = {HERE}:previous", f"L1H1 = {HERE}:halved", "L1H0 off 2:3"]
+    grad = model.blocks[0].attn.W_Q.grad
+    assert grad is not None and (grad[1] == 0).all() and (grad[0] != 0).any()
+    with torch.no_grad():
+        ids = torch.randint(20, (2, 12))
+        alone.clamps = ()
+        torch.testing.assert_close(model(ids), alone(ids), atol=1e-5, rtol=1e-5)
+
+
+def test_what_holds_now_is_said(here: Path) -> None:
+    model = tracer.Transformer(CONFIG, seed=4)
+
+    def loop(recorder: LoopRecorder, step: int) -> None:
+        if step in (1, 3):
+            recorder.clamp({"L0H1": previous} if step == 1 else ())
+
+    run = train(model, "mine", 4, loop)
+    assert run.meta["clamp"] == [f"L0H1 = {HERE}:previous 1:3"] and problem(run.meta) == ""
+    assert (run.trace["previous_token"].sel(layer=0, head=1) == 1).values.tolist() == [False, False, True, True, False]
+    again = train(model, "mine", 2, held("L1 off"), start_step=4)
+    assert again.meta["clamp"] == [f"L0H1 = {HERE}:previous 1:3", "L1 off 4:"]
+    assert "clamp" in problem({**run.meta, "clamp": ["L0H1 of"]})
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("L2H0 off", r"clamp 'L2H0 off': this model has layers 0 to 1$"),
+        ("L1H2 off", r"clamp 'L1H2 off': this model has layers 0 to 1, and layer 1 has heads 0 to 1$"),
+        ("L0H1 previous", "in a loop of your own a head is off, or a function gives its pattern or z"),
+        ("L0H1 off 0:0", "is never held"),
+        ({"L0H1": lambda head: head.pattern * 2}, "rows that do not sum to 1, such as 2 in row 0"),
+        ({"L0H1": lambda head: head.pattern.flip(-1)}, "weights on tokens that come after the query"),
+    ],
+)
+def test_what_cannot_be_held_is_an_error_of_the_loop(given: Any, words: str, here: Path) -> None:
+    model = tracer.Transformer(CONFIG)
+    recorder = tracer.watch(model, run="mine", every=1)
+    with pytest.raises(ValueError, match=words):
+        recorder.clamp(given)
+        model(torch.randint(20, (8, 12)))
+    recorder.close()
+
+
+class Recomputed(nn.Module):
+    """Reentrant, so that its layers run without gradients first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.scale = tracer.Transformer(CONFIG), nn.Parameter(torch.ones(1))
+
+    def forward(self, ids: torch.Tensor) -> Any:
+        return checkpoint(lambda scale: self.inner(ids) * scale, self.scale, use_reentrant=True)
+
+
+def test_recomputed_passes_and_compiled_models_are_refused(here: Path) -> None:
+    recorder = tracer.watch(model := Recomputed(), run="mine", every=1)
+    recorder.clamp("L0H1 off")
+    with pytest.raises(ValueError, match="train it without activation checkpointing"):
+        model(torch.randint(20, (8, 12)))
+    recorder.close()
+    compiled: Any = torch.compile(GPT(), backend="eager")
+    recorder = tracer.watch(compiled, run="compiled", every=1)
+    with pytest.raises(ValueError, match=r"no clamp can be held: .*compile"):
+        compiled(torch.randint(20, (8, 12)))
+        recorder.clamp("L0H1 off")
+    recorder.close()
+    torch.compiler.reset()
+
+
+def test_where_nothing_is_recorded_a_clamp_holds_or_is_refused(here: Path) -> None:
+    """A recorder that is off leaves the training as it is: clamped."""
+    model = tracer.Transformer(CONFIG)
+    recorder = tracer.watch(model, run="mine", every=1)
+    recorder.clamp("L0 off 0:2")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    recorder._switch_off("a full disk")
+    for step, off in ((0, True), (1, True), (2, False)):
+        update(model, optimizer, step)
+        grad = model.blocks[0].attn.W_V.grad
+        assert grad is not None and bool((grad == 0).all()) == off
+        recorder.step()
+    recorder.close()
+    with pytest.warns(RuntimeWarning, match="records nothing"):
+        nobody = NotRecording("mine", ImportError("no such torch"))
+    with pytest.raises(ValueError, match="no clamp can be held: manyeyes records nothing"):
+        nobody.clamp("L0H1 off")

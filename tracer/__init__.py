@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from tracer.presets import PRESETS, preset
     from tracer.store import Run, list_runs, open_run
     from tracer.training.loop import fork, resume, train
+    from tracer.training.own_loss import LossBatch
     from tracer.watching.callbacks import LightningCallback, TrainerCallback
     from tracer.watching.opening import open_hf
     from tracer.watching.watch import watch
@@ -60,7 +61,7 @@ _HOME = {
     "fork": "training.loop", "resume": "training.loop", "train": "training.loop", "sweep_run": "analysis.run_sweep",
     "diagnose": "diagnosis", "to_bridge": "export.bridge", "to_huggingface": "export.to_huggingface",
     "Probe": "data.own_probe", "RowBlock": "heads.row_block", "measure": "heads.own_measures", "rule": "diagnosis",
-    "show": "analysis.notebook", "survey": "analysis.survey", "why": "analysis.why",
+    "LossBatch": "training.own_loss", "show": "analysis.notebook", "survey": "analysis.survey", "why": "analysis.why",
 }  # fmt: skip
 _MODULES = {
     "ablate": "ablate", "clamp": "interventions.clamps", "data": "data", "diagnosis": "diagnosis", "heads": "heads",
@@ -68,11 +69,11 @@ _MODULES = {
 }  # fmt: skip
 
 __all__ = [
-    "PRESETS", "DataConfig", "Layout", "LightningCallback", "ModelConfig", "OptimConfig", "Probe", "RecordConfig",
-    "RowBlock", "Run", "TrainConfig", "TrainerCallback", "Transformer", "ablate", "clamp", "data", "diagnose",
-    "diagnosis", "fork", "heads", "list_runs", "load_hf", "logit_attribution", "logit_lens", "measure", "measures",
-    "open_hf", "open_run", "patch", "pictures", "preset", "probes", "resume", "rule", "show", "store", "survey",
-    "sweep_run", "to_bridge", "to_huggingface", "train", "watch", "why",
+    "PRESETS", "DataConfig", "Layout", "LightningCallback", "LossBatch", "ModelConfig", "OptimConfig", "Probe",
+    "RecordConfig", "RowBlock", "Run", "TrainConfig", "TrainerCallback", "Transformer", "ablate", "clamp", "data",
+    "diagnose", "diagnosis", "fork", "heads", "list_runs", "load_hf", "logit_attribution", "logit_lens", "measure",
+    "measures", "open_hf", "open_run", "patch", "pictures", "preset", "probes", "resume", "rule", "show", "store",
+    "survey", "sweep_run", "to_bridge", "to_huggingface", "train", "watch", "why",
 ]  # fmt: skip
 
 

@@ -97,7 +97,7 @@ def _commands(args: list[str]) -> tyro.extras.SubcommandApp:
     if args[:1] == ["train"] and (path := _value(args, "--config")):
         theirs, preset = configs.read(path)
         app.command(name="train", help=f"Train what {path} says; any of its settings can be overridden.")(
-            _train(preset, theirs, from_file=True, code=configs.code(path))
+            _train(preset, theirs, from_file=True, code=configs.code(path, _value(args, "--loss")))
         )
     else:
         for name, preset in PRESETS.items():
@@ -166,6 +166,7 @@ def _train(
         set: Settings = (), track: tuple[Tracker, ...] = (), overwrite: bool = False,
         measures: tuple[str, ...] = code["measures"], probes: tuple[str, ...] = code["probes"],
         scalars: tuple[str, ...] = code["scalars"], note: str = "", tags: tuple[str, ...] = (),
+        loss: str | None = next(iter(code["loss"]), None),
     ) -> str:  # fmt: skip
         """Train a run, or one for each seed and each value of each setting.
 
@@ -182,15 +183,17 @@ def _train(
                 array of [layer] or [layer, head]}.
             note: What the page Runs shows beside the run.
             tags: Words by which runs are found: `tracer ls --find tag=WORD`.
+            loss: A function (logits, batch) of your own, as module:name, that is trained on instead of the next-token
+                loss.
         """
         if seeds or set:
-            own = {"measures": measures, "probes": probes, "scalars": scalars}
+            own = {"measures": measures, "probes": probes, "scalars": scalars, "loss": (loss,) if loss else ()}
             return trainings.train_all(config, preset, seeds, sum(set, ()), track, overwrite, own, note, tags)
         from tracer.training import loop
 
         return loop.train(
             config, preset=preset, track=track, overwrite=overwrite, measures=measures, probes=probes, scalars=scalars,
-            note=note, tags=tags,
+            note=note, tags=tags, loss=loss,
         ).status  # fmt: skip
 
     return train if from_file else functools.partial(train, "")
@@ -198,7 +201,7 @@ def _train(
 
 def resume(
     run: str, /, steps: int | None = None, measures: tuple[str, ...] = (), probes: tuple[str, ...] = (),
-    scalars: tuple[str, ...] = (), corpus: str | None = None,
+    scalars: tuple[str, ...] = (), corpus: str | None = None, loss: str | None = None,
 ) -> str:  # fmt: skip
     """Go on with a run from its last resume point, to the bit.
 
@@ -209,10 +212,11 @@ def resume(
         probes: The probes, as module:name, that it was trained with.
         scalars: The functions, as module:name, that it was trained with.
         corpus: The function, as module:name, that made the data of the run, where one did; it runs.
+        loss: The function, as module:name, that it was trained on, where one was.
     """
     from tracer.training import loop
 
-    return loop.resume(run, steps, measures=measures, probes=probes, scalars=scalars, corpus=corpus).status
+    return loop.resume(run, steps, measures=measures, probes=probes, scalars=scalars, corpus=corpus, loss=loss).status
 
 
 def _fork(named: str | None) -> Callable[..., str]:
@@ -223,7 +227,7 @@ def _fork(named: str | None) -> Callable[..., str]:
     def fork(
         parent: str, /, step: int, config: Config = theirs, *, overwrite: bool = False,
         measures: tuple[str, ...] = (), probes: tuple[str, ...] = (), scalars: tuple[str, ...] = (), note: str = "",
-        tags: tuple[str, ...] = (),
+        tags: tuple[str, ...] = (), loss: str | None = None,
     ) -> str:  # fmt: skip
         """Train a new run from a snapshot of another, on the batches that came next there, with its settings or others.
 
@@ -237,6 +241,7 @@ def _fork(named: str | None) -> Callable[..., str]:
             scalars: The functions, as module:name, and others.
             note: What the page Runs shows beside the run.
             tags: Words by which runs are found: `tracer ls --find tag=WORD`.
+            loss: The function, as module:name, that is trained on: the parent's, or another; next-token for none.
         """
         if parent != named:
             raise ValueError(
@@ -246,7 +251,7 @@ def _fork(named: str | None) -> Callable[..., str]:
 
         return loop.fork(
             parent, step, config, overwrite=overwrite, measures=measures, probes=probes, scalars=scalars, note=note,
-            tags=tags,
+            tags=tags, loss=loss,
         ).status  # fmt: skip
 
     return fork

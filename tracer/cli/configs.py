@@ -18,7 +18,7 @@ from tracer.presets import PRESETS
 
 Code = Mapping[str, tuple[str, ...]]
 """What a file names of a person's code, by the word of the option."""
-NO_CODE: Code = {"measures": (), "probes": (), "scalars": ()}
+NO_CODE: Code = {"measures": (), "probes": (), "scalars": (), "loss": ()}
 
 
 def read(path: str | Path) -> tuple[TrainConfig, str | None]:
@@ -45,8 +45,11 @@ def read(path: str | Path) -> tuple[TrainConfig, str | None]:
         raise ValueError(f"{path}: {error}") from error
 
 
-def code(path: str | Path) -> Code:
-    """The code that such a file names, by option. Of a run.json nothing: it is said what is left out."""
+def code(path: str | Path, loss: str | None = None) -> Code:
+    """The code that such a file names, by option. Of a run.json nothing: it is said what is left out.
+
+    ValueError where that would be the loss, unless one is named on the command line, `loss`.
+    """
     content, found = _content(path), dict[str, tuple[str, ...]]()
     ours = _of_a_run(path, content)
     for option in NO_CODE:
@@ -55,12 +58,18 @@ def code(path: str | Path) -> Code:
         names = list(names) if ours and isinstance(names, Mapping) else names  # a run.json says what its probes hold
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
             raise ValueError(f"{path}: {option}={given!r:.60} is no list of module:name")
-        if names and ours:
+        if option == "loss" and len(names) > 1:
+            raise ValueError(f"{path}: loss={given!r:.60}: a run is trained on one")
+        if option == "loss" and names and ours and loss is None:
+            raise ValueError(
+                f"{path} is of a training on the loss {names[0]}, code that is never taken from a run directory: name "
+                f"it, --loss {names[0]}, or train on another, --loss next-token"
+            )
+        if names and ours and option != "loss":
             again = "module:name" if option == "probes" else " ".join(names)
             say(f"{path} names code, {option}={', '.join(names)}, which is never taken from a run directory: give it "
                 f"with --{option} {again}")  # fmt: skip
-            names = ()
-        found[option] = tuple(names)
+        found[option] = () if ours else tuple(names)
     return found
 
 

@@ -57,6 +57,7 @@ def settings(run: Run) -> dict[str, Any]:
     config = json.loads(json.dumps(to_dict(run.config))) if ours else meta.get("config") or {}
     said = facts | {"model.n_layers": about.n_layers, "model.n_ctx": about.n_ctx}
     said |= {name: value for name, value in flat(config).items() if name != "run"}
+    said |= {"loss": meta["loss"]} if meta.get("loss") else {}
     theirs = meta.get("settings") or {}
     return said | {f"settings.{name}" if name in said else name: value for name, value in theirs.items()}
 

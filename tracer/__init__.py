@@ -45,10 +45,11 @@ if TYPE_CHECKING:
     from tracer.model import Transformer
     from tracer.presets import PRESETS, preset
     from tracer.store import Run, list_runs, open_run
-    from tracer.training.loop import fork, resume, train
+    from tracer.training.loop import fork, resume
     from tracer.training.own_loss import LossBatch
     from tracer.watching.callbacks import LightningCallback, TrainerCallback
     from tracer.watching.opening import open_hf
+    from tracer.watching.train import train
     from tracer.watching.watch import watch
 
 _HOME = {
@@ -58,7 +59,7 @@ _HOME = {
     "logit_attribution": "analysis.logit_attribution", "logit_lens": "analysis.logit_attribution",
     "patch": "ablate.patching", "load_hf": "huggingface.loading", "open_hf": "watching.opening",
     "Layout": "huggingface.architectures", "watch": "watching.watch", "list_runs": "store", "open_run": "store",
-    "fork": "training.loop", "resume": "training.loop", "train": "training.loop", "sweep_run": "analysis.run_sweep",
+    "fork": "training.loop", "resume": "training.loop", "train": "watching.train", "sweep_run": "analysis.run_sweep",
     "diagnose": "diagnosis", "to_bridge": "export.bridge", "to_huggingface": "export.to_huggingface",
     "Probe": "data.own_probe", "RowBlock": "heads.row_block", "measure": "heads.own_measures", "rule": "diagnosis",
     "LossBatch": "training.own_loss", "show": "analysis.notebook", "survey": "analysis.survey", "why": "analysis.why",

@@ -97,7 +97,12 @@ def _commands(args: list[str]) -> tyro.extras.SubcommandApp:
     if args[:1] == ["train"] and (path := _value(args, "--config")):
         theirs, preset = configs.read(path)
         app.command(name="train", help=f"Train what {path} says; any of its settings can be overridden.")(
-            _train(preset, theirs, from_file=True, code=configs.code(path, _value(args, "--loss")))
+            _train(
+                preset,
+                theirs,
+                from_file=True,
+                code=configs.code(path, [one for one in configs.ALONE if _value(args, f"--{one}")]),
+            )
         )
     else:
         for name, preset in PRESETS.items():
@@ -166,7 +171,8 @@ def _train(
         set: Settings = (), track: tuple[Tracker, ...] = (), overwrite: bool = False,
         measures: tuple[str, ...] = code["measures"], probes: tuple[str, ...] = code["probes"],
         scalars: tuple[str, ...] = code["scalars"], note: str = "", tags: tuple[str, ...] = (),
-        loss: str | None = next(iter(code["loss"]), None),
+        loss: str | None = next(iter(code["loss"]), None), build: str | None = next(iter(code["build"]), None),
+        layout: str | None = None,
     ) -> str:  # fmt: skip
         """Train a run, or one for each seed and each value of each setting.
 
@@ -185,15 +191,21 @@ def _train(
             tags: Words by which runs are found: `tracer ls --find tag=WORD`.
             loss: A function (logits, batch) of your own, as module:name, that is trained on instead of the next-token
                 loss.
+            build: A function of the configuration, as module:name, that makes the model: tokens [batch pos] to logits
+                [batch pos d_vocab]. It runs with your rights.
+            layout: A YAML or JSON file of a tracer.Layout for that model: where it keeps what writes to its residual
+                stream.
         """
         if seeds or set:
-            own = {"measures": measures, "probes": probes, "scalars": scalars, "loss": (loss,) if loss else ()}
+            alone = {"loss": loss, "build": build, "layout": layout}
+            own = {"measures": measures, "probes": probes, "scalars": scalars}
+            own |= {word: (name,) if name else () for word, name in alone.items()}
             return trainings.train_all(config, preset, seeds, sum(set, ()), track, overwrite, own, note, tags)
-        from tracer.training import loop
+        from tracer.watching.train import train
 
-        return loop.train(
+        return train(
             config, preset=preset, track=track, overwrite=overwrite, measures=measures, probes=probes, scalars=scalars,
-            note=note, tags=tags, loss=loss,
+            note=note, tags=tags, loss=loss, build=build, layout=layout,
         ).status  # fmt: skip
 
     return train if from_file else functools.partial(train, "")

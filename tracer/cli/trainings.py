@@ -37,6 +37,8 @@ def train_all(
         if one.data.is_own and (why := why_no_corpus(one.data.corpus)):  # the file of each would name it
             raise ValueError(why)
         if not overwrite:
+            if code["build"] and (resolve(one.run or "") / "run.json").exists():
+                raise ValueError(f"{resolve(one.run or '')} holds a run: give these another --run, or --overwrite it")
             _refuse_another_loss(_there(one), code["loss"])
     named = [part for word, names in code.items() if names for part in (f"--{word}", *names)]
     begin = [*(["--track", *track] if track else []), *(["--note", note] if note else [])]

@@ -176,6 +176,8 @@ class Foreign(Meta):
     transformer: Facts | None = None
     """The configuration of a `tracer.Transformer` in somebody's loop, checked by `ModelConfig` itself."""
     build: Annotated[str, Field(max_length=200, pattern=r"^[\w.]+:[\w.]+$")] | None = None
+    built_with: Facts | None = None
+    """Of a training in our loop, the configuration that `build` was called with, checked by `TrainConfig` itself."""
     family: Word | None = None
     layout: RecordedPaths | None = None
     sources: dict[Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,11})$")], CheckpointSource] = {}

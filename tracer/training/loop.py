@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from tracer.data.counting import unigram_loss
 from tracer.data.own_probe import Probes
 from tracer.data.own_source import Make
 from tracer.heads.own_measures import Measures
+from tracer.hooks.inputs import logits_of
 from tracer.huggingface.building import same_dice
 from tracer.interventions import clamps
 from tracer.interventions.edits import recording
@@ -75,25 +76,8 @@ def train(
     settings: Mapping[str, Any] | None = None, note: str = "", tags: Sequence[str] = (),
     corpus: str | Make | None = None, loss: Loss | None = None,
 ) -> Run:  # fmt: skip
-    """Train a new run and return it; a Ctrl-C stops it cleanly, and `resume` goes on from there.
-
-    `track`: experiment trackers that are told what is recorded (`tracer.tracking.TRACKERS`). What the directory holds
-    is never replaced, unless `overwrite` says so. As in `watch`, `on_record` is called with the step of each record and
-    its numbers by readable names (`attn/L1H2/induction`), and `on_finding` with each kind of finding as it comes up;
-    where it returns "stop", or is the word "stop" and the finding is bad, the training stops. `resume` can go on.
-    `measures`: measures of heads of one's own (`tracer.measure`), recorded beside ours; `probes`: rows of tokens of
-    one's own (`tracer.Probe`) by name. `scalars`: functions f(model, step) that give at each record numbers by their
-    names: {name: number, or an array of [layer] or [layer, head]}; they run in eval mode without gradients, and random
-    states are put back. Each as objects or as `module:name`; run.json has the names, and `resume` is given the same
-    again. `settings`: facts of your own besides the config, by which runs are found and compared, as by `tags`; `note`
-    is the one that the page Runs shows.
-    `corpus`: a function of (n_ctx, seed) that makes a source of tokens, or its `module:name` (docs/own.md); or any
-    other corpus. A `config.data.corpus` that names a function runs only where it is given here.
-    `loss`: a function (logits, batch), or its `module:name`, that is trained on instead of the next-token loss: it
-    returns one number, or one for each target [batch pos]; `batch` is a `tracer.LossBatch`. It is recorded beside the
-    others, which stay what they are, next-token losses.
-    """
-    config = _on(config, corpus)
+    """Train our model, in a new run; see `tracer.train`."""
+    config = on_corpus(config, corpus)
     telling, extras = Telling(track, on_record, on_finding), Extras.given(measures, probes, scalars, loss)
     labels = Labels.of(settings, note, tags)
     directory = resolve(config.run or f"{preset or 'run'}-{config.seed}")
@@ -119,10 +103,10 @@ def fork(
     """
     labels, extras = Labels.of(settings, note, tags), Extras.given(measures, probes, scalars, loss)
     parent = run if isinstance(run, Run) else open_run(run)
-    extras.check(parent, more=True)
     theirs = parent.config
+    extras.check(parent, more=True)
     telling = Telling(parent.meta.get("track", ()) if track is None else track, on_record, on_finding)
-    config = _on(replace(theirs, run=None) if config is None else config, corpus)
+    config = on_corpus(replace(theirs, run=None) if config is None else config, corpus)
     _refuse_another_model(parent.name, theirs, config)
     if config.steps <= step:
         raise ValueError(f"steps={config.steps} leaves nothing to train after step {step}: give a larger number")
@@ -164,7 +148,7 @@ def _begin(
 ) -> Run:  # fmt: skip
     """Lay out a new run directory, and train from `start`."""
     extras, labels = extras or Extras.given((), None, ()), labels or Labels()
-    _check_loss(job, start)
+    check_loss(job, start)
     if not job.accelerator.is_main_process:
         return _loop(job, None, start, directory)
     config = job.config
@@ -211,7 +195,7 @@ def resume(
     code = [config.data.corpus] if config.data.is_own else []
     given = [] if corpus is None or not code and corpus == config.data.corpus else [name_of(corpus)]
     extras.check(run, (code, given))
-    config = _on(config, corpus)
+    config = on_corpus(config, corpus)
     start = run.resume_step()
     if run.status == "diverged":
         at = (run.meta.get("divergence") or run.meta)["step"]
@@ -252,7 +236,7 @@ def resume(
     return _loop(job, session, start, run.dir)
 
 
-def _on(config: TrainConfig, corpus: str | Make | None) -> TrainConfig:
+def on_corpus(config: TrainConfig, corpus: str | Make | None) -> TrainConfig:
     """The configuration with a corpus that a person names in place of its own."""
     if corpus is None:
         return config
@@ -262,8 +246,11 @@ def _on(config: TrainConfig, corpus: str | Make | None) -> TrainConfig:
     return config
 
 
-def prepare(config: TrainConfig, loss: OwnLoss | None = None) -> Job:
-    """Data, model and optimisers on their device."""
+def prepare(
+    config: TrainConfig, loss: OwnLoss | None = None, make: Callable[[TrainConfig], nn.Module] | None = None
+) -> Job:  # fmt: skip
+    """Data, model and optimisers on their device. `make`: of another model than ours, with whose size of vocabulary the
+    configuration is filled in."""
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("device=cuda, but torch sees no GPU here; use --device auto or cpu")
     keep_freed_memory()
@@ -282,15 +269,32 @@ def prepare(config: TrainConfig, loss: OwnLoss | None = None) -> Job:
             f"model.d_vocab={wanted} is not the tokenizer's vocabulary, {data.d_vocab}: leave it out, and set "
             f"data.vocab_size instead"
         )
-    raw = Transformer(replace(config.model, d_vocab=data.d_vocab), config.seed).to(accelerator.device)
-    raw.tokenizer = data.tokenizer
+    filled = replace(config.model, d_vocab=data.d_vocab)
+    if make is not None:
+        config = replace(config, model=filled)
+    raw: Any = (Transformer(filled, config.seed) if make is None else make(config)).to(accelerator.device)
+    if make is None:
+        raw.tokenizer = data.tokenizer
     model = accelerator.prepare(raw)
     model = uncompiled(model)  # a Trainer before us may have asked to compile
     optimizers = [accelerator.prepare(o) for o in optim.build(raw, config.optim)]
     if config.optim.compile:
         model = torch.compile(model)
+    if make is not None:
+        model = _logits(model)
     bf16 = config.optim.precision == "bf16" or (config.optim.precision == "auto" and accelerator.device.type == "cuda")
     return Job(config, data, accelerator, raw, model, optimizers, bf16, loss)
+
+
+def _logits(model: Any) -> Callable[[Tensor], Tensor]:
+    """Calls a model of somebody's own, whose output may hold more than logits."""
+
+    def call(tokens: Tensor) -> Tensor:
+        logits = logits_of(model(tokens), tokens)
+        assert logits is not None
+        return logits
+
+    return call
 
 
 IGNORED = -100
@@ -360,7 +364,7 @@ def _losses(
     return job.loss(logits, batch, n_counted or answer.numel() * parts * world, parts, world), next_token
 
 
-def _check_loss(job: Job, step: int) -> None:
+def check_loss(job: Job, step: int) -> None:
     """ValueError, before anything is written, where a loss of one's own is none that can be trained on.
 
     It is tried on the batch that comes first; afterwards all is as it was.
@@ -374,7 +378,15 @@ def _check_loss(job: Job, step: int) -> None:
         rank, world = job.accelerator.process_index, job.accelerator.num_processes
         torch.manual_seed(dropout_seed(job.config.seed, step, rank))
         (first, *others), n_counted = _micro_batches(job, step, rank, world)
-        loss, _ = _losses(job, job.raw, first, step, n_counted, 1 + len(others), world)
+        loss, _ = _losses(
+            job,
+            job.raw if isinstance(job.raw, Transformer) else job.model,
+            first,
+            step,
+            n_counted,
+            1 + len(others),
+            world,
+        )
         job.loss.check(loss, dict(job.raw.named_parameters()))
 
 

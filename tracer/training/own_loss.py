@@ -56,11 +56,10 @@ class OwnLoss:
     def row(self) -> Measure:
         """What is said of it in a trace."""
         word = self.variable.removeprefix("loss_")
-        said = (getattr(self._function, "__doc__", None) or "").strip().partition("\n")[0]
+        said = (getattr(self._function, "__doc__", None) or "").strip().partition("\n")[0].rstrip(".")
         return Measure(
             name=self.variable, label=f"Loss trained on: {word}", short="loss", source=self.name, probe="train",
             formula=said or f"as {self.name} computes it, on the batch of that step", dims=("step",), worse="high",
-            note="What the training made small, instead of the next-token loss.",
         )  # fmt: skip
 
     def __call__(

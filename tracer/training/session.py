@@ -137,7 +137,7 @@ class TrainingSession:
     def _healthy(self) -> bool:
         return bool(torch.stack([p.isfinite().all() for p in self.model.parameters()]).all())
 
-    def measure(self, step: int, loss: Tensor, next_token: Tensor | None) -> None:
+    def measure(self, step: int, loss: Tensor, next_token: Tensor | None = None) -> None:
         """On a record step: head statistics, losses, g and w, while the gradients of the step are there.
 
         `loss`: what is trained on; where that is one of somebody's own, `next_token` is that of the next token.

@@ -129,7 +129,7 @@ def _refuse_code(run: Run) -> None:
     """No page runs the function that made a run's data: whoever has it goes on in a shell."""
     if run.config.data.is_own and (why := run.why_not("held_out")):
         raise ValueError(why)
-    if named := [word for word in ("measures", "probes", "scalars") if run.meta.get(word)]:
+    if named := [word for word in ("measures", "probes", "scalars", "loss") if run.meta.get(word)]:
         raise ValueError(
             f"{run.name} was trained with {' and '.join(named)} of somebody's own, which no page runs: name them in a "
             f"shell, `tracer resume {run.name} {' '.join(f'--{word} ...' for word in named)}`"

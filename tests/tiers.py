@@ -21,7 +21,7 @@ SECOND = {"thorough", "attacks"}
 PARTS = (
     "ablate", "analysis", "data", "export", "heads", "hooks", "huggingface", "interventions", "measures", "model",
     "specimens.exercises", "store.trace_layout", "tracking", "training.loop", "training.optim",
-    "training.probe_recorder", "watching",
+    "training.own_loss", "training.probe_recorder", "watching",
 )  # fmt: skip
 T = TypeVar("T")
 THOROUGH = False

@@ -47,9 +47,11 @@ if TYPE_CHECKING:
     from tracer.presets import PRESETS, preset
     from tracer.store import Run, list_runs, open_run
     from tracer.tracking.own_numbers import scalar
-    from tracer.training.loop import fork, resume, train
+    from tracer.training.loop import fork, resume
+    from tracer.training.own_loss import LossBatch
     from tracer.watching.callbacks import LightningCallback, TrainerCallback
     from tracer.watching.opening import open_hf
+    from tracer.watching.train import train
     from tracer.watching.watch import watch
 
 _HOME = {
@@ -59,11 +61,11 @@ _HOME = {
     "logit_attribution": "analysis.logit_attribution", "logit_lens": "analysis.logit_attribution",
     "patch": "ablate.patching", "load_hf": "huggingface.loading", "open_hf": "watching.opening",
     "Layout": "huggingface.architectures", "watch": "watching.watch", "list_runs": "store", "open_run": "store",
-    "fork": "training.loop", "resume": "training.loop", "train": "training.loop", "sweep_run": "analysis.run_sweep",
+    "fork": "training.loop", "resume": "training.loop", "train": "watching.train", "sweep_run": "analysis.run_sweep",
     "diagnose": "diagnosis", "to_bridge": "export.bridge", "to_huggingface": "export.to_huggingface",
-    "ClampedHead": "interventions.own_clamps", "Probe": "data.own_probe", "RowBlock": "heads.row_block",
-    "measure": "heads.own_measures", "rule": "diagnosis", "scalar": "tracking.own_numbers",
-    "show": "analysis.notebook", "survey": "analysis.survey", "why": "analysis.why",
+    "ClampedHead": "interventions.own_clamps", "LossBatch": "training.own_loss", "Probe": "data.own_probe",
+    "RowBlock": "heads.row_block", "measure": "heads.own_measures", "rule": "diagnosis",
+    "scalar": "tracking.own_numbers", "show": "analysis.notebook", "survey": "analysis.survey", "why": "analysis.why",
 }  # fmt: skip
 _MODULES = {
     "ablate": "ablate", "clamp": "interventions.clamps", "data": "data", "diagnosis": "diagnosis", "heads": "heads",
@@ -71,11 +73,11 @@ _MODULES = {
 }  # fmt: skip
 
 __all__ = [
-    "PRESETS", "ClampedHead", "DataConfig", "Layout", "LightningCallback", "ModelConfig", "OptimConfig", "Probe",
-    "RecordConfig", "RowBlock", "Run", "TrainConfig", "TrainerCallback", "Transformer", "ablate", "clamp", "data",
-    "diagnose",
-    "diagnosis", "fork", "heads", "list_runs", "load_hf", "logit_attribution", "logit_lens", "measure", "measures",
-    "open_hf", "open_run", "patch", "pictures", "preset", "probes", "resume", "rule", "scalar", "show", "store",
+    "PRESETS", "ClampedHead", "DataConfig", "Layout", "LightningCallback", "LossBatch", "ModelConfig", "OptimConfig",
+    "Probe", "RecordConfig", "RowBlock", "Run", "TrainConfig", "TrainerCallback", "Transformer", "ablate", "clamp",
+    "data", "diagnose", "diagnosis", "fork", "heads", "list_runs", "load_hf", "logit_attribution", "logit_lens",
+    "measure", "measures", "open_hf", "open_run", "patch", "pictures", "preset", "probes", "resume", "rule", "scalar",
+    "show", "store",
     "survey", "sweep_run", "to_bridge", "to_huggingface", "train", "watch", "why",
 ]  # fmt: skip
 

@@ -59,6 +59,10 @@ NAMED: dict[str, Any] = {}
 """By module:name, what a person has named in this process: what run.json says is looked up here, and not imported."""
 
 
+NEXT_TOKEN = "next-token"
+"""The word for the loss that is trained on where nobody names a function."""
+
+
 def note_named(thing: Any, what: str) -> str:
     """Notes in NAMED what a person names, `module:name` or the object itself, and returns its `module:name`."""
     text = name_of(thing)

@@ -53,7 +53,7 @@ def test_a_function_is_all_that_it_takes(finished: Run) -> None:
     last = json.loads((finished.dir / "log.jsonl").read_text().splitlines()[-1])
     assert last["epochs"] == pytest.approx(8 * 8 / 84)
     sample = json.loads((finished.dir / "samples.jsonl").read_text().splitlines()[-1])
-    assert sample["prompt"] == data.build(loop._on(finished.config, Addition).data, 4, 0).prompt
+    assert sample["prompt"] == data.build(loop.on_corpus(finished.config, Addition).data, 4, 0).prompt
 
 
 def test_it_goes_on_to_the_bit_where_its_function_is_named_again(finished: Run, tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_data_that_changed_is_noticed(finished: Run, monkeypatch: pytest.MonkeyP
 
 def job_of(directory: Path, corpus: Callable[..., Any], accumulate: int = 1) -> loop.Job:
     config = small(directory, optim=replace(TOY.optim, batch_size=8, accumulate=accumulate))
-    return loop.prepare(loop._on(config, corpus))
+    return loop.prepare(loop.on_corpus(config, corpus))
 
 
 def test_the_loss_is_a_mean_over_the_targets_that_count_however_they_are_shared_out(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_without_a_mask_it_is_the_plain_loss_to_the_bit(tmp_path: Path) -> None:
 
 def test_held_out_losses_are_of_the_targets_that_count(finished: Run) -> None:
     model, row = finished.model(8), finished.trace.sel(step=8)
-    rows = data.build(loop._on(finished.config, Addition).data, 4, 0).val(8)
+    rows = data.build(loop.on_corpus(finished.config, Addition).data, 4, 0).val(8)
     losses = probes.per_token_loss(model(rows[:, :-1]), rows)[:, 3]
     assert float(row["val_loss"]) == pytest.approx(losses.mean().item(), rel=1e-5)
     assert float(row["val_loss_se"]) == pytest.approx(losses.std().item() / 8**0.5, rel=1e-4)

@@ -113,7 +113,7 @@ def test_a_run_names_code_and_nothing_is_imported_from_it(run: Run, tmp_path: Pa
     assert configs.code(path) == configs.NO_CODE
     asked = tmp_path / "mine.yaml"
     asked.write_text("steps: 3\nmeasures: mine:f\nprobes: [mine:p, mine:q]\n")
-    assert configs.code(asked) == {"measures": ("mine:f",), "probes": ("mine:p", "mine:q"), "scalars": ()}
+    assert configs.code(asked) == {**configs.NO_CODE, "measures": ("mine:f",), "probes": ("mine:p", "mine:q")}
     asked.write_text("measures: 3\n")
     with pytest.raises(ValueError, match="measures=3 is no list of module:name"):
         configs.code(asked)

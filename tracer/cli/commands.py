@@ -107,7 +107,12 @@ def _commands(args: list[str]) -> tyro.extras.SubcommandApp:
     if args[:1] == ["train"] and (path := _value(args, "--config")):
         theirs, preset = configs.read(path)
         app.command(name="train", help=f"Train what {path} says; any of its settings can be overridden.")(
-            _train(preset, theirs, from_file=True, code=configs.code(path))
+            _train(
+                preset,
+                theirs,
+                from_file=True,
+                code=configs.code(path, [one for one in configs.ALONE if _value(args, f"--{one}")]),
+            )
         )
     else:
         for name, preset in PRESETS.items():
@@ -189,7 +194,8 @@ def _train(
         set: Settings = (), track: tuple[Tracker, ...] = (), overwrite: bool = False,
         measures: tuple[str, ...] = code["measures"], probes: tuple[str, ...] = code["probes"],
         scalars: tuple[str, ...] = code["scalars"], note: str = "", tags: tuple[str, ...] = (),
-        rules: tuple[str, ...] = code["rules"],
+        rules: tuple[str, ...] = code["rules"], loss: str | None = next(iter(code["loss"]), None),
+        build: str | None = next(iter(code["build"]), None), layout: str | None = None,
     ) -> str:  # fmt: skip
         """Train a run, or one for each seed and each value of each setting.
 
@@ -207,15 +213,23 @@ def _train(
             note: What the page Runs shows beside the run.
             tags: Words by which runs are found: `tracer ls --find tag=WORD`.
             rules: Rules of your own, as module:name, looked for beside ours while it trains.
+            loss: A function (logits, batch) of your own, as module:name, that is trained on instead of the next-token
+                loss.
+            build: A function of the configuration, as module:name, that makes the model: tokens [batch pos] to logits
+                [batch pos d_vocab]. It runs with your rights.
+            layout: A YAML or JSON file of a tracer.Layout for that model: where it keeps what writes to its residual
+                stream.
         """
         if seeds or set:
+            alone = {"loss": loss, "build": build, "layout": layout}
             own = {"measures": measures, "probes": probes, "scalars": scalars, "rules": rules}
+            own |= {word: (name,) if name else () for word, name in alone.items()}
             return trainings.train_all(config, preset, seeds, sum(set, ()), track, overwrite, own, note, tags)
-        from tracer.training import loop
+        from tracer.watching.train import train
 
-        return loop.train(
+        return train(
             config, preset=preset, track=track, overwrite=overwrite, measures=measures, probes=probes, scalars=scalars,
-            note=note, tags=tags, rules=rules,
+            note=note, tags=tags, rules=rules, loss=loss, build=build, layout=layout,
         ).status  # fmt: skip
 
     return train if from_file else functools.partial(train, "")
@@ -224,6 +238,7 @@ def _train(
 def resume(
     run: str, /, steps: int | None = None, measures: tuple[str, ...] = (), probes: tuple[str, ...] = (),
     scalars: tuple[str, ...] = (), corpus: str | None = None, rules: tuple[str, ...] = (), clamp: tuple[str, ...] = (),
+    loss: str | None = None,
 ) -> str:  # fmt: skip
     """Go on with a run from its last resume point, to the bit.
 
@@ -236,11 +251,13 @@ def resume(
         corpus: The function, as module:name, that made the data of the run, where one did; it runs.
         rules: Rules of your own, as module:name, looked for beside ours.
         clamp: The clamps of the run that are functions, "L1H2 = module:function"; they run.
+        loss: The function, as module:name, that it was trained on, where one was.
     """
     from tracer.training import loop
 
     return loop.resume(
-        run, steps, measures=measures, probes=probes, scalars=scalars, corpus=corpus, rules=rules, clamp=clamp
+        run, steps, measures=measures, probes=probes, scalars=scalars, corpus=corpus, rules=rules, clamp=clamp,
+        loss=loss,
     ).status  # fmt: skip
 
 
@@ -252,7 +269,7 @@ def _fork(named: str | None) -> Callable[..., str]:
     def fork(
         parent: str, /, step: int, config: Config = theirs, *, overwrite: bool = False,
         measures: tuple[str, ...] = (), probes: tuple[str, ...] = (), scalars: tuple[str, ...] = (), note: str = "",
-        tags: tuple[str, ...] = (), rules: tuple[str, ...] = (),
+        tags: tuple[str, ...] = (), rules: tuple[str, ...] = (), loss: str | None = None,
     ) -> str:  # fmt: skip
         """Train a new run from a snapshot of another, on the batches that came next there, with its settings or others.
 
@@ -267,6 +284,7 @@ def _fork(named: str | None) -> Callable[..., str]:
             note: What the page Runs shows beside the run.
             tags: Words by which runs are found: `tracer ls --find tag=WORD`.
             rules: Rules of your own, as module:name, looked for beside ours.
+            loss: The function, as module:name, that is trained on: the parent's, or another; next-token for none.
         """
         if parent != named:
             raise ValueError(
@@ -276,7 +294,7 @@ def _fork(named: str | None) -> Callable[..., str]:
 
         return loop.fork(
             parent, step, config, overwrite=overwrite, measures=measures, probes=probes, scalars=scalars, note=note,
-            tags=tags, rules=rules,
+            tags=tags, rules=rules, loss=loss,
         ).status  # fmt: skip
 
     return fork

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,7 +18,10 @@ from tracer.presets import PRESETS
 
 Code = Mapping[str, tuple[str, ...]]
 """What a file names of a person's code, by the word of the option."""
-NO_CODE: Code = {"measures": (), "probes": (), "scalars": (), "rules": ()}
+NO_CODE: Code = {"measures": (), "probes": (), "scalars": (), "rules": (), "loss": (), "build": ()}
+
+ALONE = {"loss": "--loss next-token", "build": "--build mymodule:make"}
+"""Of these a run has one, without which it is another training; and what else could be named."""
 
 
 def read(path: str | Path) -> tuple[TrainConfig, str | None]:
@@ -31,7 +34,8 @@ def read(path: str | Path) -> tuple[TrainConfig, str | None]:
     preset = settings.pop("preset", None)
     of_a_run = _of_a_run(path, settings)
     if "format" in settings:
-        if not isinstance(settings.get("config"), Mapping):
+        settings["config"] = settings.get("config") or settings.get("built_with")
+        if not isinstance(settings["config"], Mapping):
             raise ValueError(f"{path} is of a run that `tracer train` did not make: it holds no configuration of ours")
         settings = {**settings["config"], "run": None}
     if preset is not None and preset not in tuple(PRESETS):
@@ -46,8 +50,11 @@ def read(path: str | Path) -> tuple[TrainConfig, str | None]:
         raise ValueError(f"{path}: {error}") from error
 
 
-def code(path: str | Path) -> Code:
-    """The code that such a file names, by option. Of a run.json nothing: it is said what is left out."""
+def code(path: str | Path, said: Collection[str] = ()) -> Code:
+    """The code that such a file names, by option. Of a run.json nothing: it is said what is left out.
+
+    ValueError where that would be the loss or the model, unless `said` holds the option, as the command line does.
+    """
     content, found = _content(path), dict[str, tuple[str, ...]]()
     ours = _of_a_run(path, content)
     for option in NO_CODE:
@@ -56,12 +63,18 @@ def code(path: str | Path) -> Code:
         names = list(names) if ours and isinstance(names, Mapping) else names  # a run.json says what its probes hold
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
             raise ValueError(f"{path}: {option}={given!r:.60} is no list of module:name")
-        if names and ours:
+        if option in ALONE and len(names) > 1:
+            raise ValueError(f"{path}: {option}={given!r:.60}: a run has one")
+        if option in ALONE and names and ours and option not in said:
+            raise ValueError(
+                f"{path} is of a training with {option}={names[0]}, code that is never taken from a run directory: "
+                f"name it, --{option} {names[0]}, or another, such as {ALONE[option]}"
+            )
+        if names and ours and option not in ALONE:
             again = "module:name" if option == "probes" else " ".join(names)
             say(f"{path} names code, {option}={', '.join(names)}, which is never taken from a run directory: give it "
                 f"with --{option} {again}")  # fmt: skip
-            names = ()
-        found[option] = tuple(names)
+        found[option] = () if ours else tuple(names)
     return found
 
 

@@ -16,7 +16,7 @@ from tracer.cli import configs
 from tracer.cli.output import say
 from tracer.config import TrainConfig
 from tracer.config.fields import to_dict
-from tracer.named_code import why_no_clamp, why_no_corpus
+from tracer.named_code import NEXT_TOKEN, why_no_clamp, why_no_corpus
 from tracer.store import Run, open_run, resolve
 
 STATUSES = {0: "finished", 3: "diverged", 130: "stopped"}
@@ -40,7 +40,9 @@ def train_all(
             if why := why_no_clamp(str(clamp), clamp.code):
                 raise ValueError(why)
         if not overwrite:
-            _there(one)
+            if code["build"] and (resolve(one.run or "") / "run.json").exists():
+                raise ValueError(f"{resolve(one.run or '')} holds a run: give these another --run, or --overwrite it")
+            _refuse_another_loss(_there(one), code["loss"])
     named = [part for word, names in code.items() if names for part in (f"--{word}", *names)]
     begin = [*(["--track", *track] if track else []), *(["--note", note] if note else [])]
     begin += ["--tags", *tags] if tags else []
@@ -65,6 +67,15 @@ def _there(config: TrainConfig) -> Run | None:
     if run.config != replace(config, run=run.config.run, steps=run.config.steps):
         raise ValueError(f"{directory} was trained with other settings: give these another --run, or --overwrite it")
     return run
+
+
+def _refuse_another_loss(run: Run | None, loss: Sequence[str]) -> None:
+    before, now = run and run.meta.get("loss"), next((one for one in loss if one != NEXT_TOKEN), None)
+    if run is not None and before != now:
+        raise ValueError(
+            f"{run.dir} was trained on the loss {before or NEXT_TOKEN}: name it, --loss {before or NEXT_TOKEN}, or "
+            f"give these another --run, or --overwrite it"
+        )
 
 
 def _train(config: TrainConfig, path: Path, begin: Sequence[str], code: Sequence[str], overwrite: bool) -> str:

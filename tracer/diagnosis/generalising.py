@@ -111,8 +111,9 @@ def mismatch(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
 
 
 def in_nats(meta: dict[str, Any], trace: xr.Dataset) -> bool:
-    """Is the training loss known to be a cross-entropy of tokens? That of a watched loop may be anything."""
-    return "config" in meta or target(meta, trace) == NEXT
+    """Is what is trained on known to be a cross-entropy of tokens? That of a watched loop, or a loss of somebody's own,
+    may be anything."""
+    return not meta.get("loss") and ("config" in meta or "built_with" in meta or target(meta, trace) == NEXT)
 
 
 def guessing(meta: dict[str, Any]) -> float:

@@ -55,6 +55,8 @@ def _records(trace: xr.Dataset, name: str) -> int:
 
 def _counted(meta: dict[str, Any], trace: xr.Dataset) -> bool:
     """Is the loss of counting known, and the loss beside it?"""
+    if meta.get("loss"):  # of somebody's own: that of counting is not what it was to beat
+        return False
     if references(meta).get("unigram"):
         return _records(trace, "val_loss") >= ENOUGH
     if values(trace, "unigram_loss") is None or values(trace, "train_loss") is None:

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from tracer.config import TrainConfig
+from tracer.config.fields import from_dict
 from tracer.huggingface.architectures import Layout, layout_of, plain_values
 from tracer.named_code import name_of, named
 
@@ -22,8 +24,9 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-Build = str | Callable[[], "nn.Module"]
-"""`module:function`, of a module that can be imported from the working directory, or such a function."""
+Build = str | Callable[..., "nn.Module"]
+"""`module:function`, of a module that can be imported from the working directory, or such a function: without
+arguments, or of the configuration of a training in our loop."""
 SETTING, LAYOUT = "MANYEYES_BUILD", "MANYEYES_LAYOUT"
 
 
@@ -51,14 +54,17 @@ def allow(*builds: str, layout: str | Path | None = None) -> None:
     os.environ[SETTING] = ",".join(dict.fromkeys((*before, *builds)))
 
 
-def built(build: Build) -> nn.Module:
-    """A new model, in eval mode on the CPU; random states stay as they were. ValueError where there is none."""
+def built(build: Build, config: Mapping[str, Any] | None = None) -> nn.Module:
+    """A new model, in eval mode on the CPU; random states stay as they were. ValueError where there is none.
+
+    `config`: of a training in our loop, as run.json says it, which `build` is called with.
+    """
     from torch import nn
 
     make = _function(build) if isinstance(build, str) else build
     try:
         with same_dice():
-            made = make()
+            made = make() if config is None else cast("Any", make)(from_dict(TrainConfig, dict(config)))
     except Exception as error:  # somebody's code, which raises whatever it runs into
         raise ValueError(f"build={name_of(build)} could not build a model: {type(error).__name__}: {error}") from error
     if not isinstance(made, nn.Module):

@@ -36,7 +36,7 @@ class CannotOpen(ValueError):
 def load_hf(
     model: str | Path | nn.Module, *, tokenizer: Any = None, revision: str | None = None, bos: bool | None = None,
     device: str = "cpu", dtype: torch.dtype | Literal["auto"] | None = None,
-    layout: Layout | str | Path | None = None,
+    layout: Layout | str | Path | None = None, n_ctx: int | None = None,
 ) -> WrappedModel:  # fmt: skip
     """A causal language model from a local directory, from the hub, or in memory, as a model whose heads can be seen.
 
@@ -49,7 +49,8 @@ def load_hf(
     speed; it takes twice the memory of a bfloat16 checkpoint. A model in memory keeps its own.
     `layout`: where a model of no known family keeps what writes to its stream (`tracer.Layout`, or a YAML or JSON file
     of its fields): Circuits, logit attribution, logit lens and `tracer.why` then work. Refused where the model lacks a
-    module that it names, or its parts do not add up to the stream.
+    module that it names, or its parts do not add up to the stream. `n_ctx`: tokens that a model takes which does not
+    say so itself.
     Errors: CannotOpen when there is no such model, no network, no safetensors, or code of its own would have to run.
     """
     if isinstance(model, nn.Module):
@@ -61,7 +62,7 @@ def load_hf(
     else:
         made = from_pretrained(str(model), revision, torch.float32 if dtype is None else dtype).to(device).eval()
         tokenizer = tokenizer if tokenizer is not None else _tokenizer(str(model), revision)
-    seen = _foreign(made, tokenizer, bos, layout=layout_of(layout))
+    seen = _foreign(made, tokenizer, bos, n_ctx, layout_of(layout))
     if layout is not None:
         try:
             seen.check_layout()
@@ -88,7 +89,7 @@ def rebuild(
         made: Any = None
         tokenizer = None
         if build is not None:
-            made = built(build)
+            made = built(build, meta.get("built_with"))
             _refuse_others(made, weights)
         try:
             made = _empty(meta["huggingface"], {name: x.shape for name, x in weights.items()}) if made is None else made

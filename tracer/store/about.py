@@ -128,8 +128,14 @@ def of_meta(meta: dict[str, Any]) -> About:
             len(layers), no_code=no_code, no_stream=no_stream, opened=meta["kind"] == "opened",
             no_positions="" if known and known.has_positions else turned, no_heads=meta.get("no_heads", ""),
         )
-        | (_of_transformer(ours) if ours and not meta.get("no_heads") else {}),
+        | (_of_transformer(ours) if ours and not meta.get("no_heads") else {})
+        | (STATELESS if meta.get("built_with") else {}),
     )  # fmt: skip
+
+
+_ANEW = "a model of one's own leaves no state of its optimiser to go on from: it is trained anew"
+STATELESS: Reasons = {"resume": _ANEW, "states": _ANEW}
+"""Of a model of somebody's own in our loop."""
 
 
 def _of_transformer(config: ModelConfig) -> Reasons:

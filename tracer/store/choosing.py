@@ -54,9 +54,10 @@ def settings(run: Run) -> dict[str, Any]:
         "n_params": int(meta["n_params"]), "tags": " ".join(meta.get("tags") or ()),
     }  # fmt: skip
     ours = meta["format"] == FORMAT  # there a setting that is newer than the run has its default
-    config = json.loads(json.dumps(to_dict(run.config))) if ours else meta.get("config") or {}
+    config = json.loads(json.dumps(to_dict(run.config))) if ours else meta.get("config") or meta.get("built_with") or {}
     said = facts | {"model.n_layers": about.n_layers, "model.n_ctx": about.n_ctx}
     said |= {name: value for name, value in flat(config).items() if name != "run"}
+    said |= {code: meta[code] for code in ("loss", "build") if meta.get(code)}
     theirs = meta.get("settings") or {}
     return said | {f"settings.{name}" if name in said else name: value for name, value in theirs.items()}
 

@@ -84,6 +84,12 @@ class Run:
     def config(self) -> TrainConfig:
         """The configuration of the run; `steps` is what it was last asked to train to."""
         meta = self.meta
+        if meta.get("built_with"):
+            raise NotARun(
+                f"{self.name} is a training of a model of somebody's own, {meta.get('build')}. No state of its "
+                f"optimiser is kept to go on with or to fork from: train it anew, `tracer train ... --build "
+                f"{meta.get('build')}`"
+            )
         if meta["format"] != FORMAT:
             raise NotARun(f"{self.name} was not trained by `tracer train`: its configuration is its author's")
         try:

@@ -149,6 +149,8 @@ class Meta(StrictModel):
     """What a person said of the run when it began."""
     scalars: Annotated[list[Code], Field(max_length=1000)] = []
     """Functions that gave numbers at each record, as module:name: text for people, from which nothing is imported."""
+    loss: Code | None = None
+    """Of a training on a loss of a person's own, where its code is, likewise."""
 
 
 class Trained(Meta):
@@ -180,6 +182,8 @@ class Foreign(Meta):
     transformer: Facts | None = None
     """The configuration of a `tracer.Transformer` in somebody's loop, checked by `ModelConfig` itself."""
     build: Annotated[str, Field(max_length=200, pattern=r"^[\w.]+:[\w.]+$")] | None = None
+    built_with: Facts | None = None
+    """Of a training in our loop, the configuration that `build` was called with, checked by `TrainConfig` itself."""
     family: Word | None = None
     layout: RecordedPaths | None = None
     sources: dict[Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,11})$")], CheckpointSource] = {}

@@ -61,7 +61,7 @@ class Tracking:
         key = format(crc32(f"{Path(directory).resolve()} {meta.get('created')}".encode()), "08x")
         page = f"{link}/training?run={quote(name)}"
         config: dict[str, Any] = {"link": page, "run": name}
-        for setting, value in flat(meta.get("config") or {}).items():
+        for setting, value in flat(meta.get("config") or meta.get("built_with") or {}).items():
             config[setting] = value if isinstance(value, str | int | float) else json.dumps(value)
         self._services: dict[str, services.Service] = {}
         for one in names:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ from tracer.data.own_probe import Probes
 from tracer.data.own_source import Make
 from tracer.diagnosis.own_rules import Rules
 from tracer.heads.own_measures import Measures
+from tracer.hooks.inputs import logits_of
+from tracer.huggingface.building import same_dice
 from tracer.interventions import clamps
 from tracer.interventions.edits import recording
 from tracer.interventions.own_clamps import Given
@@ -47,6 +49,7 @@ from tracer.training.divergence import GRADIENT, WEIGHT, Watch
 from tracer.training.extras import Extras
 from tracer.training.interrupts import any_process, interrupts
 from tracer.training.malloc import keep_freed_memory
+from tracer.training.own_loss import Loss, LossBatch, OwnLoss
 from tracer.training.probe_recorder import ProbeRecorder, record_steps, snapshot_steps, state_steps
 from tracer.training.repeatable import repeatable
 from tracer.training.session import TrainingSession
@@ -63,6 +66,10 @@ class Job:
     model: Any
     optimizers: list[Any]
     bf16: bool
+    loss: OwnLoss | None = None
+    """What is trained on; None: the next-token loss."""
+    next_token: Tensor | None = None
+    """The next-token loss of the latest batch, where another is trained on."""
 
 
 def train(
@@ -70,31 +77,14 @@ def train(
     overwrite: bool = False, *, on_record: OnRecord | None = None, on_finding: OnFinding | None = None,
     measures: Measures = (), probes: Probes = None, scalars: Scalars | Sequence[Scalars] = (),
     settings: Mapping[str, Any] | None = None, note: str = "", tags: Sequence[str] = (),
-    corpus: str | Make | None = None, rules: Rules = (), clamp: Given = (),
+    corpus: str | Make | None = None, rules: Rules = (), clamp: Given = (), loss: Loss | None = None,
 ) -> Run:  # fmt: skip
-    """Train a new run and return it; a Ctrl-C stops it cleanly, and `resume` goes on from there.
-
-    `track`: experiment trackers that are told what is recorded (`tracer.tracking.TRACKERS`). What the directory holds
-    is never replaced, unless `overwrite` says so. As in `watch`, `on_record` is called with the step of each record and
-    its numbers by readable names (`attn/L1H2/induction`), and `on_finding` with each kind of finding as it comes up;
-    where it returns "stop", or is the word "stop" and the finding is bad, the training stops. `resume` can go on.
-    `measures`: measures of heads of one's own (`tracer.measure`), recorded beside ours; `probes`: rows of tokens of
-    one's own (`tracer.Probe`) by name. `scalars`: functions f(model, step) that give at each record numbers by their
-    names: {name: number, or an array of [layer] or [layer, head]}; they run in eval mode without gradients, and random
-    states are put back. Each as objects or as `module:name`; run.json has the names, and `resume` is given the same
-    again. `settings`: facts of your own besides the config, by which runs are found and compared, as by `tags`; `note`
-    is the one that the page Runs shows.
-    `corpus`: a function of (n_ctx, seed) that makes a source of tokens, or its `module:name` (docs/own.md); or any
-    other corpus. A `config.data.corpus` that names a function runs only where it is given here.
-    `rules`: failure modes of one's own (`tracer.rule`), looked for beside ours while it trains.
-    `clamp`: what is held while training, beside `config.clamp`: "L0H1 off", "L1H2 = module:function" or
-    {"L1H2": function} (docs/own.md). Functions run only where they are given here.
-    """
-    config = with_these(_on(config, corpus), clamp)
-    telling, extras = Telling(track, on_record, on_finding, rules=rules), Extras.given(measures, probes, scalars)
+    """Train our model, in a new run; see `tracer.train`."""
+    config = with_these(on_corpus(config, corpus), clamp)
+    telling, extras = Telling(track, on_record, on_finding, rules=rules), Extras.given(measures, probes, scalars, loss)
     labels = Labels.of(settings, note, tags)
     directory = resolve(config.run or f"{preset or 'run'}-{config.seed}")
-    return _begin(prepare(config), directory, preset, 0, None, quiet, overwrite, telling, extras, labels)
+    return _begin(prepare(config, extras.loss), directory, preset, 0, None, quiet, overwrite, telling, extras, labels)
 
 
 def fork(
@@ -103,6 +93,7 @@ def fork(
     on_finding: OnFinding | None = None, measures: Measures = (), probes: Probes = None,
     scalars: Scalars | Sequence[Scalars] = (), settings: Mapping[str, Any] | None = None, note: str = "",
     tags: Sequence[str] = (), corpus: str | Make | None = None, rules: Rules = (), clamp: Given = (),
+    loss: Loss | None = None,
 ) -> Run:  # fmt: skip
     """Train a new run from the weights that another had after `step` updates, on the batches that come next there.
 
@@ -111,14 +102,15 @@ def fork(
     run is the parent to the bit. Else it starts fresh. run.json says which.
     `track`, `on_record`, `on_finding`, `measures`, `probes`, `scalars`, `settings`, `note`, `tags`, `corpus`, `rules`,
     `clamp`: as in `train`; `track` is the parent's, unless told. The parent's code is named again: it is never taken
-    from a run directory.
+    from a run directory. `loss` may be another than the parent's; where that trained on one of its own, "next-token"
+    goes on without it.
     """
-    labels, extras = Labels.of(settings, note, tags), Extras.given(measures, probes, scalars)
+    labels, extras = Labels.of(settings, note, tags), Extras.given(measures, probes, scalars, loss)
     parent = run if isinstance(run, Run) else open_run(run)
-    extras.check(parent, more=True)
     theirs = parent.config
+    extras.check(parent, more=True)
     telling = Telling(parent.meta.get("track", ()) if track is None else track, on_record, on_finding, rules=rules)
-    config = with_these(_on(replace(theirs, run=None) if config is None else config, corpus), clamp)
+    config = with_these(on_corpus(replace(theirs, run=None) if config is None else config, corpus), clamp)
     _refuse_another_model(parent.name, theirs, config)
     if config.steps <= step:
         raise ValueError(f"steps={config.steps} leaves nothing to train after step {step}: give a larger number")
@@ -130,7 +122,7 @@ def fork(
         if goes_on
         else {f"model.{name}": tensor for name, tensor in parent.model(step).state_dict().items()}  # type: ignore[attr-defined]
     )
-    job = prepare(config)
+    job = prepare(config, extras.loss)
     if job.data.tokenizer.to_str() != parent.tokenizer.to_str():
         raise ValueError(
             f"the tokens of data.corpus={config.data.corpus!r} are not those that {parent.name} knows: a fork can "
@@ -159,11 +151,12 @@ def _begin(
     overwrite: bool, telling: Telling, extras: Extras, labels: Labels,
 ) -> Run:  # fmt: skip
     """Lay out a new run directory, and train from `start`."""
+    check_loss(job, start)
     if not job.accelerator.is_main_process:
         return _loop(job, None, start, directory)
     config = job.config
     snapshots, states, n_records = _plan(job, start)
-    recorder = ProbeRecorder(job.raw, config.record, job.data, extras.own)
+    recorder = ProbeRecorder(job.raw, config.record, job.data, extras.own, extras.loss and extras.loss.row)
     meta = {
         "format": FORMAT, "preset": preset, "config": to_dict(config), "seed": config.seed, "parent": parent,
         "corpus": {"name": job.data.name, "hash": job.data.hash}, "d_vocab": job.data.d_vocab,
@@ -194,11 +187,12 @@ def resume(
     name: str | Path, steps: int | None = None, quiet: bool = False, *, on_record: OnRecord | None = None,
     on_finding: OnFinding | None = None, measures: Measures = (), probes: Probes = None,
     scalars: Scalars | Sequence[Scalars] = (), corpus: str | Make | None = None, rules: Rules = (), clamp: Given = (),
+    loss: Loss | None = None,
 ) -> Run:  # fmt: skip
     """Go on with a run where its last resume point is; `steps` makes it longer than planned. Its trackers are told on;
-    `on_record`, `on_finding`, `rules`: as in `train`. `measures`, `probes`, `scalars`, `corpus`, `clamp`: those that
-    the run was begun with, named again."""
-    extras = Extras.given(measures, probes, scalars)
+    `on_record`, `on_finding`, `rules`: as in `train`. `measures`, `probes`, `scalars`, `corpus`, `clamp`, `loss`: those
+    that the run was begun with, named again."""
+    extras = Extras.given(measures, probes, scalars, loss)
     refuse_writing(name)
     run = open_run(name)
     config = run.config if steps is None else replace(run.config, steps=steps)
@@ -206,7 +200,7 @@ def resume(
     given = [] if corpus is None or not code and corpus == config.data.corpus else [name_of(corpus)]
     extras.check(run, (code, given))
     named_again(run.name, config, clamp)
-    config = _on(config, corpus)
+    config = on_corpus(config, corpus)
     start = run.resume_step()
     if run.status == "diverged":
         at = (run.meta.get("divergence") or run.meta)["step"]
@@ -216,7 +210,7 @@ def resume(
     if start is not None and config.steps < start:
         raise ValueError(f"{run.name} is at step {start} already: steps={config.steps} cannot be less")
     state = run.resume_state()
-    job = prepare(config)
+    job = prepare(config, extras.loss)
     if job.data.hash != run.corpus_hash:
         raise ValueError(
             f"the corpus {job.data.name!r} is not the one {run.name} was trained on (its hash differs), "
@@ -226,7 +220,7 @@ def resume(
     assert start is not None
     if not job.accelerator.is_main_process:
         return _loop(job, None, start, run.dir)
-    recorder = ProbeRecorder(job.raw, config.record, job.data, extras.own)
+    recorder = ProbeRecorder(job.raw, config.record, job.data, extras.own, extras.loss and extras.loss.row)
     snapshots, states, n_records = _plan(job, (run.meta.get("parent") or {}).get("step", 0))
     writer = RunWriter.reopen(run)
     with writer.abandoned_on_error():
@@ -247,7 +241,7 @@ def resume(
     return _loop(job, session, start, run.dir)
 
 
-def _on(config: TrainConfig, corpus: str | Make | None) -> TrainConfig:
+def on_corpus(config: TrainConfig, corpus: str | Make | None) -> TrainConfig:
     """The configuration with a corpus that a person names in place of its own."""
     if corpus is None:
         return config
@@ -257,8 +251,11 @@ def _on(config: TrainConfig, corpus: str | Make | None) -> TrainConfig:
     return config
 
 
-def prepare(config: TrainConfig) -> Job:
-    """Data, model and optimisers on their device."""
+def prepare(
+    config: TrainConfig, loss: OwnLoss | None = None, make: Callable[[TrainConfig], nn.Module] | None = None
+) -> Job:  # fmt: skip
+    """Data, model and optimisers on their device. `make`: of another model than ours, with whose size of vocabulary the
+    configuration is filled in."""
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("device=cuda, but torch sees no GPU here; use --device auto or cpu")
     keep_freed_memory()
@@ -277,17 +274,34 @@ def prepare(config: TrainConfig) -> Job:
             f"model.d_vocab={wanted} is not the tokenizer's vocabulary, {data.d_vocab}: leave it out, and set "
             f"data.vocab_size instead"
         )
-    raw = Transformer(replace(config.model, d_vocab=data.d_vocab), config.seed).to(accelerator.device)
-    raw.tokenizer = data.tokenizer
-    if config.own_clamps:
-        try_out(raw, config, data.train(0, config.optim.batch_size)[:2, :-1].to(accelerator.device))
+    filled = replace(config.model, d_vocab=data.d_vocab)
+    if make is not None:
+        config = replace(config, model=filled)
+    raw: Any = (Transformer(filled, config.seed) if make is None else make(config)).to(accelerator.device)
+    if make is None:
+        raw.tokenizer = data.tokenizer
+        if config.own_clamps:
+            try_out(raw, config, data.train(0, config.optim.batch_size)[:2, :-1].to(accelerator.device))
     model = accelerator.prepare(raw)
     model = uncompiled(model)  # a Trainer before us may have asked to compile
     optimizers = [accelerator.prepare(o) for o in optim.build(raw, config.optim)]
     if config.optim.compile:
         model = torch.compile(model)
+    if make is not None:
+        model = _logits(model)
     bf16 = config.optim.precision == "bf16" or (config.optim.precision == "auto" and accelerator.device.type == "cuda")
-    return Job(config, data, accelerator, raw, model, optimizers, bf16)
+    return Job(config, data, accelerator, raw, model, optimizers, bf16, loss)
+
+
+def _logits(model: Any) -> Callable[[Tensor], Tensor]:
+    """Calls a model of somebody's own, whose output may hold more than logits."""
+
+    def call(tokens: Tensor) -> Tensor:
+        logits = logits_of(model(tokens), tokens)
+        assert logits is not None
+        return logits
+
+    return call
 
 
 IGNORED = -100
@@ -295,37 +309,92 @@ IGNORED = -100
 
 
 def forward_backward(job: Job, step: int, alone: bool = False) -> Tensor:
-    """Gradients of batch `step` and its mean loss over the targets that count, of all micro-batches and processes.
+    """Gradients of batch `step` and its mean loss over the targets that count, of all micro-batches and processes; or
+    the loss of one's own that is trained on, with the next-token loss in `job.next_token`.
 
     `alone`: this process does the whole batch on the bare model while the others wait or are gone.
     """
     config, accelerator = job.config, job.accelerator
     rank, world = (0, 1) if alone else (accelerator.process_index, accelerator.num_processes)
     model = job.raw if alone else job.model
-    rows = job.data.train(step, config.optim.batch_size)
-    counted = job.data.counted(rows)
-    targets = rows[:, 1:] if counted is None else rows[:, 1:].masked_fill(~counted, IGNORED)
-    batch, answers = (part[rank::world].to(accelerator.device) for part in (rows, targets))
-    if config.model.dropout:
+    if config.model.dropout or job.loss:
         torch.manual_seed(dropout_seed(config.seed, step, rank))
-    total = torch.zeros((), device=accelerator.device)
-    micros = batch.chunk(config.optim.accumulate)
-    for i, (micro, answer) in enumerate(zip(micros, answers.chunk(config.optim.accumulate), strict=True)):
+    total, next_token = torch.zeros(2, device=accelerator.device)
+    micros, n_counted = _micro_batches(job, step, rank, world)
+    for i, micro in enumerate(micros):
         last = i == len(micros) - 1
         with (
             repeatable(accelerator.device),
             contextlib.nullcontext() if last or world == 1 else accelerator.no_sync(model),
         ):
-            with torch.autocast(accelerator.device.type, torch.bfloat16, enabled=job.bf16):
-                logits = model(micro[:, :-1])
-            flat, wanted = logits.float().flatten(0, 1), answer.flatten()
-            if counted is None:
-                loss = F.cross_entropy(flat, wanted) / len(micros)
-            else:  # each target alike, however many a micro-batch or a process has; gradients are means over processes
-                loss = F.cross_entropy(flat, wanted, reduction="sum") * (world / int(counted.sum()))
-            accelerator.backward(loss)
-        total += loss.detach()
-    return total if world == 1 else accelerator.reduce(total, "mean")  # type: ignore[return-value]
+            trained_on, of_tokens = _losses(job, model, micro, step, n_counted, len(micros), world)
+            accelerator.backward(trained_on)
+        total += trained_on.detach()
+        next_token += of_tokens.detach()
+    if world > 1:
+        total, next_token = accelerator.reduce(torch.stack([total, next_token]), "mean")
+    job.next_token = next_token if job.loss else None
+    return total
+
+
+Micro = tuple[Tensor, Tensor]
+"""Rows [batch pos+1] of a micro-batch, and the targets of a loss [batch pos], IGNORED where they do not count."""
+
+
+def _micro_batches(job: Job, step: int, rank: int, world: int) -> tuple[list[Micro], int | None]:
+    """What this process has of batch `step`; and how many targets count in all of it, None where all do."""
+    rows = job.data.train(step, job.config.optim.batch_size)
+    counted = job.data.counted(rows)
+    targets = rows[:, 1:] if counted is None else rows[:, 1:].masked_fill(~counted, IGNORED)
+    batch, answers = (
+        part[rank::world].to(job.accelerator.device).chunk(job.config.optim.accumulate) for part in (rows, targets)
+    )
+    return list(zip(batch, answers, strict=True)), None if counted is None else int(counted.sum())
+
+
+def _losses(
+    job: Job, model: Any, micro: Micro, step: int, n_counted: int | None, parts: int, world: int
+) -> tuple[Tensor, Tensor]:
+    """What a micro-batch, one of `parts`, adds to the loss that is trained on, and to that of the next token."""
+    rows, answer = micro
+    with torch.autocast(job.accelerator.device.type, torch.bfloat16, enabled=job.bf16):
+        logits = model(rows[:, :-1]).float()
+    with torch.set_grad_enabled(job.loss is None):
+        flat, wanted = logits.flatten(0, 1), answer.flatten()
+        if n_counted is None:
+            next_token = F.cross_entropy(flat, wanted) / parts
+        else:  # each target alike, however many a micro-batch or a process has; gradients are means over processes
+            next_token = F.cross_entropy(flat, wanted, reduction="sum") * (world / n_counted)
+    if job.loss is None:
+        return next_token, next_token
+    batch = LossBatch(rows[:, :-1], rows[:, 1:], answer != IGNORED, step)
+    return job.loss(logits, batch, n_counted or answer.numel() * parts * world, parts, world), next_token
+
+
+def check_loss(job: Job, step: int) -> None:
+    """ValueError, before anything is written, where a loss of one's own is none that can be trained on.
+
+    It is tried on the batch that comes first; afterwards all is as it was.
+    """
+    if job.loss is None:
+        return
+    device = job.accelerator.device
+    job.raw.train()
+    _hold(job, step)
+    with same_dice([device] if device.type == "cuda" else []), repeatable(device):
+        rank, world = job.accelerator.process_index, job.accelerator.num_processes
+        torch.manual_seed(dropout_seed(job.config.seed, step, rank))
+        (first, *others), n_counted = _micro_batches(job, step, rank, world)
+        loss, _ = _losses(
+            job,
+            job.raw if isinstance(job.raw, Transformer) else job.model,
+            first,
+            step,
+            n_counted,
+            1 + len(others),
+            world,
+        )
+        job.loss.check(loss, dict(job.raw.named_parameters()))
 
 
 def dropout_seed(seed: int, step: int, rank: int) -> int:
@@ -374,7 +443,7 @@ def _loop(job: Job, scribe: TrainingSession | None, start: int, directory: Path)
                     return scribe.diverged(_replay(job, directory, failed))
                 return Run(directory)
             if scribe:
-                scribe.measure(step, loss)
+                scribe.measure(step, loss, job.next_token)
             if step < steps:
                 lr, clip_factor = update(job, step)
                 if scribe:

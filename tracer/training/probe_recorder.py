@@ -24,7 +24,7 @@ from tracer.heads.explicit import stats_from_pattern
 from tracer.heads.row_block import OwnRows
 from tracer.heads.row_maxima import row_maxima
 from tracer.interventions.edits import recording
-from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, Setting, gradients
+from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, Measure, Setting, gradients
 from tracer.model import QK_TAPS, Transformer
 from tracer.store import Variable
 from tracer.store.chunks import MOST_CHUNK
@@ -84,7 +84,10 @@ def record_steps(config: TrainConfig, snapshots: list[int]) -> list[int]:
 class ProbeRecorder:
     """Holds the probes, measures on them, and knows what the measuring cost."""
 
-    def __init__(self, model: Transformer, config: RecordConfig, data: Data, own: OwnRecord | None = None) -> None:
+    def __init__(
+        self, model: Transformer, config: RecordConfig, data: Data, own: OwnRecord | None = None,
+        loss: Measure | None = None,
+    ) -> None:  # fmt: skip
         self.device = model.embed.W_E.device
         n_ctx, self.d_vocab = model.config.n_ctx, model.embed.W_E.shape[0]
         if n_ctx < SHORTEST:
@@ -117,6 +120,8 @@ class ProbeRecorder:
             )
         self.own = own or OwnRecord.given((), None, print)
         """What a user adds to each record."""
+        self.loss = loss
+        """What is said of a loss of the user's that is trained on."""
         self.own_tokens = {
             name: probe.fitting(name, self.d_vocab, n_ctx).to(self.device) for name, probe in self.own.probes.items()
         }
@@ -145,7 +150,8 @@ class ProbeRecorder:
             scalars=SCALARS, unsure={name: self._sequences(name) for name in UNSURE},
             attrs=lambda name: MEASURES[name].attributes(setting), tokens_are="the probe prompts",
         )  # fmt: skip
-        variables |= own_variables((c.n_layers, c.n_heads), self.own.rows, self._rows_of)
+        own = self.own.rows if self.loss is None else (*self.own.rows, self.loss)
+        variables |= own_variables((c.n_layers, c.n_heads), own, self._rows_of)
         said = MEASURES["loss_by_position"].attributes(setting)
         variables["loss_by_position"] = Variable(("pos",), (c.n_ctx,), attrs=said)
         variables["tokens_seen"] = Variable((), (), "float64", MEASURES["tokens_seen"].attrs)

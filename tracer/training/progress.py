@@ -63,10 +63,11 @@ class Terminal(ProgressDisplay):
         ms = "" if math.isnan(row["step_ms"]) else f"  {row['step_ms']:.0f} ms/batch"
         repeat_loss = row["repeat_loss"]
         repeated = "" if math.isnan(repeat_loss) else f"  repeated-token loss {repeat_loss:.3f}"  # of a short context
+        trained_on = "" if row["trained_on"] is None else f"trained on {row['trained_on']:.4g}  "
         entropy = "  ".join(f"{layer}: {_row(values)}" for layer, values in row["entropy"].items())
         self.say(
             f"batch {row['step']}/{row['steps']}{epoch}  {row['tokens_seen']:,} tokens{ms}  "
-            f"train loss {row['train_loss']:.3f} (ppl {row['train_perplexity']:.1f})  "
+            f"{trained_on}train loss {row['train_loss']:.3f} (ppl {row['train_perplexity']:.1f})  "
             f"held-out {row['val_loss']:.3f} (ppl {row['val_perplexity']:.1f})\n"
             f"  entropy by block  {entropy}\n"
             f"  {_strongest(row)}{repeated}"

@@ -81,6 +81,8 @@ class TrainingSession:
         self.terminal.say(
             f"{where.name}: {self.writer.meta['n_params']:,} parameters on {self.writer.meta['device']}, into {where}"
         )
+        if (loss := self.writer.meta.get("loss")) is not None:
+            self.terminal.say(f"trained on {loss}; the losses below are of the next token")
         parent = self.writer.meta.get("parent")
         if parent and parent["step"] == self.start:
             how = "goes on" if parent["optimizer"] == "continued" else "starts fresh"
@@ -135,8 +137,11 @@ class TrainingSession:
     def _healthy(self) -> bool:
         return bool(torch.stack([p.isfinite().all() for p in self.model.parameters()]).all())
 
-    def measure(self, step: int, loss: Tensor) -> None:
-        """On a record step: head statistics, losses, g and w, while the gradients of the step are there."""
+    def measure(self, step: int, loss: Tensor, next_token: Tensor | None = None) -> None:
+        """On a record step: head statistics, losses, g and w, while the gradients of the step are there.
+
+        `loss`: what is trained on; where that is one of somebody's own, `next_token` is that of the next token.
+        """
         if step not in self.records:
             return
         step_ms = self._step_ms(step)
@@ -145,6 +150,8 @@ class TrainingSession:
             with_context = step % self.recorder.icl_every == 0 or step == self.config.steps
             self.row = self.recorder.measure(self.model, step in self.snapshots, with_context)
             tokens = self.config.optim.batch_size * self.config.model.n_ctx
+            if self.recorder.loss is not None and next_token is not None:
+                self.row[self.recorder.loss.name], loss = float(loss), next_token
             self.row |= {"train_loss": float(loss), "tokens_seen": float(step * tokens), "step_ms": step_ms}
             training = time.perf_counter() - self.began - self.recorder.clock.seconds - self.extra_seconds
             self.functions.ask(self.own, self.model, step, training, must=step == self.config.steps)
@@ -246,6 +253,7 @@ class TrainingSession:
             "val_loss": val_loss, "val_perplexity": perplexity(val_loss),
             "icl_score": float(last["icl_score"]) if "icl_score" in last else None,
             "repeat_loss": float(last["repeat_loss"]),
+            "trained_on": None if self.recorder.loss is None else float(last[self.recorder.loss.name]),
             **strongest(last["induction"], last["induction_control"]),
             "gradients": {
                 name: [float(g), float(w), float(u)]

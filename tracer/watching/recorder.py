@@ -89,8 +89,9 @@ class LoopRecorder:
         on_finding: OnFinding | None = None, measures: Measures = (), probes: Probes = None,
         scalars: Scalars | Sequence[Scalars] = (), settings: Any = None, note: str = "",
         tags: str | Sequence[str] = (), layout: Layout | str | Path | None = None,
-        rules: Rules = (),
+        rules: Rules = (), facts: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
+        """As `tracer.watch` says; `facts`: of run.json, where the loop is ours."""
         if not 0 < share <= 1:
             raise ValueError(f"share={share} must be over 0 and at most 1: the part of training time for measuring")
         if every is not None and every < 1:
@@ -106,7 +107,8 @@ class LoopRecorder:
             raise ValueError(f"start_step={start_step} must be at least 0: updates that were made before this job")
         self._added = OwnRecord.given(measures, probes, say)
         self.model = bare(model)
-        self._facts: dict[str, Any] = {"kind": "watched"} | rebuilding(self.model, build, layout)
+        self._facts: dict[str, Any] = {"kind": "watched", **(facts or {})}
+        self._facts |= rebuilding(self.model, build, layout, self._facts.get("built_with"))
         named = ROOT / run if len(Path(run).parts) == 1 else Path(run)
         before = newest(named) if start_step else None
         self._resumes, self.dir = before is not None, before or unused(named)
@@ -545,7 +547,9 @@ class LoopRecorder:
         self._detach(optimizers=detach)
         with contextlib.suppress(Exception):  # a full disk is what may have switched it off
             self._finish()
-        say(f"manyeyes stopped recording {self.dir.name}, training goes on. Why: {why}")
+        ours = "built_with" in self._facts
+        then = "and the training, which is ours" if ours else "training goes on"
+        say(f"manyeyes stopped recording {self.dir.name}, {then}. Why: {why}")
 
     def _detach(self, optimizers: bool = True) -> None:
         self._let_go()

@@ -188,11 +188,13 @@ class RunDirectory:
         return writer
 
     def _update_variables(self) -> dict[str, Variable]:
-        return {name: Variable((), (), attrs=attrs(name, self.kind), chunk_steps=FIRST_UPDATES) for name in UPDATES}
+        said = {name: attrs(name, self.kind, ours="built_with" in self.facts) for name in UPDATES}
+        return {name: Variable((), (), attrs=said[name], chunk_steps=FIRST_UPDATES) for name in UPDATES}
 
     def _layout(self, seen: FirstLook) -> TraceLayout:
         variables, coords = self._with_heads(seen) if not seen.no_heads else without_heads(
-            self.params, scalars=SCALARS, depths=seen.depths, attrs=lambda name: attrs(name, self.kind)
+            self.params, scalars=SCALARS, depths=seen.depths,
+            attrs=lambda name: attrs(name, self.kind, ours="built_with" in self.facts),
         )  # fmt: skip
         heads = (0, 0) if seen.no_heads else self._heads(seen)
         rows = [row for row in seen.own.rows if row.dims != HEAD or not seen.no_heads]
@@ -217,11 +219,11 @@ class RunDirectory:
             tokens[i, : len(kept)] = kept
             strings.append(self.words.strings(kept) if ids else [str(j) for j in range(seen.width)])
         causal = all(x.causal for x in seen.layers)
-        setting = Setting(seen.row or 0, seen.period or 0, seen.d_vocab or 0, causal)
+        setting, ours = Setting(seen.row or 0, seen.period or 0, seen.d_vocab or 0, causal), "built_with" in self.facts
         return layout(
             heads, self.params, seen.prompts, tokens, strings, scalars=SCALARS,
             unsure={name: self._sequences(seen, "text" if name in TEXT_MEASURES else "repeat") for name in UNSURE},
-            attrs=lambda name: attrs(name, self.kind, setting), tokens_are="the kept sequences",
+            attrs=lambda name: attrs(name, self.kind, setting, ours), tokens_are="the kept sequences",
         )  # fmt: skip
 
 
@@ -238,10 +240,13 @@ def recipe(model: nn.Module) -> dict[str, Any] | None:
     return {**config.to_diff_dict(), "model_type": config.model_type}
 
 
-def attrs(name: str, kind: str, setting: Setting | None = None) -> dict[str, str | float]:
-    """The registry row of a measure, as attributes of its array; a watched model's text is of its training batch."""
-    own = kind == "watched" and name in ("train_loss", "val_loss")  # what they are is its author's choice
+def attrs(name: str, kind: str, setting: Setting | None = None, ours: bool = False) -> dict[str, str | float]:
+    """The registry row of a measure, as attributes of its array; a watched model's text is of its training batch.
+
+    `ours`: the loop is, so that its losses are what they are of any model of ours.
+    """
+    own = kind == "watched" and name in ("train_loss", "val_loss") and not ours  # what they are is its author's choice
     found = MEASURES[name].attributes(None if own else setting)
-    if kind == "watched" and name == "val_loss":
+    if own and name == "val_loss":
         found |= {"units": "", "formula": "mean loss on the batches given as held_out"}
     return found | {"probe": "train"} if kind == "watched" and found["probe"] == "text" else found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,9 +54,12 @@ def distinct(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return kept
 
 
-def rebuilding(model: nn.Module, build: str | None, layout: Layout | str | Path | None) -> dict[str, Any]:
+def rebuilding(
+    model: nn.Module, build: str | None, layout: Layout | str | Path | None, config: Mapping[str, Any] | None = None
+) -> dict[str, Any]:  # fmt: skip
     """What run.json says of how to build the model again; ValueError where `build` makes another model than the one
-    that is trained, one that gives no logits for tokens, or one whose `layout` is another."""
+    that is trained, one that gives no logits for tokens, or one whose `layout` is another. `config`: what `build` is
+    called with."""
     from tracer.huggingface.architectures import family_of, layout_of, plain_values
     from tracer.huggingface.loading import load_hf
 
@@ -63,7 +67,7 @@ def rebuilding(model: nn.Module, build: str | None, layout: Layout | str | Path 
     said: dict[str, Any] = {} if told is None else {"layout": plain_values(told)}
     if build is None:
         return said
-    made = building.built(build)
+    made = building.built(build, config)
     ours, theirs = ({plain(name): tuple(x.shape) for name, x in one.state_dict().items()} for one in (model, made))
     if wrong := [name for name in (*ours, *theirs) if ours.get(name) != theirs.get(name)]:
         name = wrong[0]
@@ -72,5 +76,5 @@ def rebuilding(model: nn.Module, build: str | None, layout: Layout | str | Path 
             f"first is {name}: {list(theirs.get(name, ())) or 'none'} there, {list(ours.get(name, ())) or 'none'} here"
         )
     with contextlib.suppress(NoHeads):  # nor will the recorder see any, and what it keeps is the weights
-        load_hf(made, layout=told).release()
+        load_hf(made, layout=told, n_ctx=None if config is None else config["model"]["n_ctx"]).release()
     return {"build": build, "family": family_of(made)} | said

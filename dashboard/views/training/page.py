@@ -263,6 +263,8 @@ def _draw_loss(run: Run, traces: dict[str, xr.Dataset], each: dict[str, xr.Datas
                 **state.control("loss_box", shown, lambda unit: state.update(unit=unit)),
             )  # fmt: skip
     own = "" if nats else " The loss is the one that its own training loop computes."
+    if (trained_on := run.meta.get("loss")) is not None:
+        own = f" Next-token losses; the run was trained on {theme.unmarked(trained_on)}, drawn below."
     st.caption(
         f"{_measured_on(run, traces)}{own}{_thinned(each)}{_bands(traces, LOSSES)}{_dashed(traces, LOSSES)}",
         help=UNITS if nats else None,

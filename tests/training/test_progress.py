@@ -15,6 +15,7 @@ ROW: dict[str, Any] = {
     "step": 20, "steps": 40, "epoch": 0.5, "epochs": 1.0, "tokens_seen": 12345, "step_ms": 7.4,
     "entropy": {"0": [1.0, 2.125], "1": [0.5, 0.25]}, "train_loss": 1.5, "train_perplexity": 4.48, "val_loss": 2.0,
     "val_perplexity": 7.39, "best_head": "L1H0", "best_induction": 0.75, "best_control": 0.0625, "repeat_loss": 0.125,
+    "trained_on": None,
     "gradients": {"W_Q": [0.5, 20.0, 1e-3], "W_K": [0.25, 30.0, math.nan]},
 }  # fmt: skip
 SAID = """\
@@ -50,6 +51,8 @@ def test_a_log_line_says_all_that_is_recorded(capsys: pytest.CaptureFixture[str]
     assert [line.split() for line in (head, one, other)] == [
         ["tensor", "g", "w", "u"], ["W_Q", "5.0e-01", "2.0e+01", "1.0e-03"], ["W_K", "2.5e-01", "3.0e+01", "-"],
     ]  # fmt: skip
+    terminal.log({**ROW, "trained_on": 1.25}, with_gradients=False)
+    assert "ms/batch  trained on 1.25  train loss 1.500" in capsys.readouterr().out
     Terminal(40, 0, quiet=True).log(ROW, with_gradients=True)
     assert capsys.readouterr().out == ""
 

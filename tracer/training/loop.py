@@ -62,7 +62,8 @@ class Job:
     config: TrainConfig
     data: data_module.Data
     accelerator: Accelerator
-    raw: Transformer
+    raw: Any
+    """A `Transformer`, or a module of somebody's own."""
     model: Any
     optimizers: list[Any]
     bf16: bool

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
+import threading
 import zipfile
 from pathlib import Path
 
@@ -22,7 +23,16 @@ def film() -> bytes:
 
 def specimens() -> list[Run]:
     """The shipped runs, unpacked where temporary files go until this process ends."""
-    return list_runs(_unpacked().name)
+    return list_runs(folder())
+
+
+def folder() -> Path:
+    """Theirs: one for all pages, as of two that are unpacked at once the one that is not kept would be removed."""
+    with _UNPACKING:
+        return Path(_unpacked().name)
+
+
+_UNPACKING = threading.Lock()
 
 
 @functools.cache
@@ -34,4 +44,4 @@ def _unpacked() -> tempfile.TemporaryDirectory[str]:
 
 
 def is_shipped(run: Run) -> bool:
-    return run.dir.resolve().parent == Path(_unpacked().name).resolve()
+    return run.dir.resolve().parent == folder().resolve()

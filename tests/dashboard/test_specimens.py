@@ -6,8 +6,10 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -226,6 +228,21 @@ def test_what_is_shipped_is_what_was_published_with_the_code(nothing: Path) -> N
         if found.status == "finished":
             assert found.loss == pytest.approx(told[name]["loss"], abs=NOISE)
             assert found.entropy_end == pytest.approx(told[name]["entropy_end"], abs=0.05)
+
+
+def test_pages_that_ask_at_once_read_one_folder() -> None:
+    """Of several, all but one would be removed while their runs are read."""
+    shipped._unpacked().cleanup()
+    shipped._unpacked.cache_clear()
+    together = Barrier(8)
+
+    def ask(_: int) -> Path:
+        together.wait()
+        return shipped.folder()
+
+    with ThreadPoolExecutor(8) as pool:
+        (found,) = set(pool.map(ask, range(8)))
+    assert {run.dir.parent for run in shipped.specimens()} == {found}
 
 
 def test_a_run_of_ones_own_takes_the_place_of_a_shipped_one(nothing: Path) -> None:

@@ -120,26 +120,28 @@ def _refuse_clamps(run: Run, command: str, config: TrainConfig) -> None:
 
 def resume(run: Run) -> Started:
     """Start `tracer resume` for a run that was stopped or killed."""
-    _refuse_code(run)
+    _refuse_code(run, "resume")
     _refuse_clamps(run, "resume", run.config)
     return _start(run.dir, Asked(command="resume", name=run.name, of=str(run.dir.resolve())))
 
 
-def _refuse_code(run: Run) -> None:
+def _refuse_code(run: Run, command: str) -> None:
     """No page runs the function that made a run's data: whoever has it goes on in a shell."""
     if run.config.data.is_own and (why := run.why_not("held_out")):
         raise ValueError(why)
     if named := [word for word in ("measures", "probes", "scalars", "loss") if run.meta.get(word)]:
+        word, *options = command.split()
+        again = " ".join(["tracer", word, run.name, *options, *(f"--{one} ..." for one in named)])
         raise ValueError(
             f"{run.name} was trained with {' and '.join(named)} of somebody's own, which no page runs: name them in a "
-            f"shell, `tracer resume {run.name} {' '.join(f'--{word} ...' for word in named)}`"
+            f"shell, `{again}`"
         )
 
 
 def fork(run: Run, step: int, name: str, steps: int, clamp: str = "") -> Started:
     """Start `tracer fork`: a new run from a snapshot, with these clamps, apart by commas, and no others."""
     directory = _new(name)
-    _refuse_code(run)
+    _refuse_code(run, f"fork --step {step}")
     if steps <= step:
         raise ValueError(f"{steps} steps leave nothing to train after step {step}: give a larger number")
     clamps = tuple(filter(None, map(str.strip, clamp.split(","))))

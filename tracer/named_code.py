@@ -84,10 +84,18 @@ CLAMPS = "MANYEYES_CLAMP"
 """Functions that clamp heads and that a person named for this process and those that it starts, with "," between."""
 
 
+def note_clamp(code: Any, where: str) -> None:
+    """A person named this function of a head, or gave it. ValueError, with the clamp's words, where it is none."""
+    name = note_named(code, "clamp")
+    if not callable(NAMED[name]):
+        what = type(NAMED.pop(name)).__name__
+        raise ValueError(f"clamp {where!r}: {name} is a {what}, and no function of a head")
+
+
 def allow_clamps(*codes: str) -> None:
     """Name functions that clamp heads, for this process and those that it starts. ValueError where there is none."""
     for code in codes:
-        note_named(code, "clamp")
+        note_clamp(code, code)
     before = filter(None, os.environ.get(CLAMPS, "").split(","))
     os.environ[CLAMPS] = ",".join(dict.fromkeys((*before, *codes)))
 
@@ -109,7 +117,10 @@ def why_no_clamp(clamp: str, code: str) -> str:
     if code in NAMED:
         return ""
     if code in os.environ.get(CLAMPS, "").split(","):
-        note_named(code, "clamp")
+        try:
+            note_clamp(code, clamp)
+        except ValueError as error:
+            return str(error)
         return ""
     return (
         f'clamp "{clamp}" is code, which is never taken from a run directory: name it, `--clamp "{clamp}"`, or in '

@@ -13,6 +13,7 @@ import xarray as xr
 from tracer.analysis.run_sweep import sweep_run
 from tracer.diagnosis import RULES, diagnose, examine, searches
 from tracer.diagnosis.attention_faults import BATCHES, FLOAT32_RANGE, collapse, pull, scores, stands_in, typical
+from tracer.diagnosis.causes import held
 from tracer.diagnosis.findings import since
 from tracer.diagnosis.growth import GREW, residual, updates
 from tracer.diagnosis.unused import reach
@@ -362,3 +363,10 @@ def test_every_rule_says_when_and_why() -> None:
         assert rule.text.startswith("Found when") and rule.text.endswith(".")
     run_free = [kind for kind, rule in RULES.items() if not rule.needs]
     assert run_free == ["divergence", "positions", "unigram", "idle"]
+
+
+def test_a_clamp_that_no_head_could_hold_holds_none() -> None:
+    """In a loop of one's own it ends the pass, and is in run.json all the same."""
+    meta = {"layers": [{"n_heads": 2}, {"n_heads": 1}], "clamp": ["L0 off", "L1H7 off", "L9 off", "L1H0 off"]}
+    assert held(meta) == {(0, 0), (0, 1), (1, 0)}
+    assert held({"layers": [], "clamp": ["L0 off"]}) == set()

@@ -20,7 +20,7 @@ from tracer.interventions import clamps
 from tracer.interventions.edits import Edit, applied, recording
 from tracer.interventions.own_clamps import ClampedHead, texts
 from tracer.model import Transformer
-from tracer.named_code import CLAMPS, NAMED
+from tracer.named_code import CLAMPS, NAMED, why_no_clamp
 from tracer.training import loop
 from tracer.training.clamping import try_out, with_these
 
@@ -356,3 +356,37 @@ def test_a_command_line_and_a_file_name_it_and_a_run_does_not(run: Any, stranger
     path.write_text(yaml.safe_dump({"preset": "induction", "clamp": [OWN[0]]}))
     assert configs.read(path)[0].clamp == OWN[:1] and NAMED[f"{HERE}:previous"] is previous
     assert config.clamp == (*OWN, "L1H3 off")
+
+
+@pytest.mark.parametrize("given", [None, 5, previous, [previous], {5: previous}, {"L0\nH1": previous}])
+def test_what_is_no_clamp_is_refused_in_words(given: Any) -> None:
+    with pytest.raises(ValueError, match=r"^clamp.*(is no clamp|says no head): write"):
+        texts(given)
+
+
+def test_a_module_without_it_is_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, words in (("nosuch:f", "nosuch"), (f"{HERE}:HERE", "is a str, and no function of a head")):
+        monkeypatch.setenv(CLAMPS, name)
+        assert words in why_no_clamp(f"L0H1 = {name}", name) and name not in NAMED
+        with pytest.raises(ValueError, match=words):
+            configs.name_clamps([f"L0H1 = {name}"])
+
+
+def test_only_the_run_s_own_clamps_are_named_again(run: Any) -> None:
+    for other in ("L0H0 off", {"L0H2": first_copy}):
+        with pytest.raises(ValueError, match=r"held was not trained with 'L0H"):
+            run.model(5, clamps=other)
+    run.model(5, clamps=run.meta["config"]["clamp"])
+
+
+def test_a_model_keeps_the_function_it_was_made_with() -> None:
+    def of(shift: float) -> Transformer:
+        def turn(head: Any) -> torch.Tensor:
+            return head.z + shift
+
+        return clamped(given={"L0H1 z": turn})
+
+    one = of(1.0)
+    before = one(TOKENS)
+    assert not torch.allclose(of(3.0)(TOKENS), before)
+    torch.testing.assert_close(one(TOKENS), before)

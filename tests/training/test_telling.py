@@ -117,3 +117,9 @@ def test_what_cannot_be_told_is_refused_before_anything_is_there(tmp_path: Path)
     with pytest.raises(ValueError, match="track='nobody' is not one of"):
         loop.train(tiny(tmp_path / "a"), quiet=True, track="nobody")
     assert not (tmp_path / "a").exists()
+    run = loop.train(tiny(tmp_path / "b", steps=4), quiet=True)
+    before = run.meta
+    for wrong in ("nosuch:x", 5):
+        with pytest.raises(ValueError, match="rules"):
+            loop.resume(run.dir, steps=6, quiet=True, rules=wrong)  # type: ignore[arg-type]
+    assert run.meta == before

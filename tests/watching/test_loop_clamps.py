@@ -155,3 +155,63 @@ def test_where_nothing_is_recorded_a_clamp_holds_or_is_refused(here: Path) -> No
         nobody = NotRecording("mine", ImportError("no such torch"))
     with pytest.raises(ValueError, match="no clamp can be held: manyeyes records nothing"):
         nobody.clamp("L0H1 off")
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_every_pass_of_the_loop_is_clamped_and_its_held_out_loss_is(held_out: bool, here: Path) -> None:
+    """Also the first, in whose hooks the recorder's own passes run, and others of a user's function."""
+    model, ids = tracer.Transformer(CONFIG, seed=4), torch.randint(20, (8, 12))
+    losses, off = list[float](), {"L0": "off", "L1": "off"}
+    others = {"held_out": ids} if held_out else {"scalars": lambda model, step: {"mine": float(model(ids).mean())}}
+    recorder = tracer.watch(model, run="mine", every=1, **others)
+    recorder.clamp(off)
+    for _ in range(3):
+        loss = F.cross_entropy(model(ids)[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+        loss.backward()
+        losses.append(float(loss.detach()))
+        recorder.step(loss)
+    recorder.close()
+    assert recorder.off is None and losses == pytest.approx([losses[0]] * 3)
+    alone = tracer.Transformer(CONFIG, seed=4)
+    alone.clamps = clamps.edits(TrainConfig(model=CONFIG, clamp=("L0 off", "L1 off")), 0)
+    with torch.no_grad():
+        expected = float(F.cross_entropy(alone(ids)[:, :-1].flatten(0, 1), ids[:, 1:].flatten()))
+    assert losses[0] == pytest.approx(expected, abs=1e-6)
+    if held_out:
+        found = tracer.open_run(recorder.dir).trace["val_loss"].values
+        assert found == pytest.approx([expected] * len(found), abs=1e-6)
+
+
+def test_a_clamp_that_goes_on_is_one_window(here: Path) -> None:
+    model = tracer.Transformer(CONFIG)
+    run = train(model, "mine", 4, lambda recorder, step: recorder.clamp("L0H1 off" if step != 2 else "L1H0 off"))
+    assert run.meta["clamp"] == ["L0H1 off 0:2", "L1H0 off 2:3", "L0H1 off 3:"]
+
+
+def test_a_model_whose_attention_is_not_seen_holds_nothing(here: Path) -> None:
+    model = nn.Sequential(nn.Embedding(20, 8), nn.Linear(8, 20))
+    recorder = tracer.watch(model, run="mine", every=1)
+    with pytest.raises(ValueError, match="no attention was seen"):
+        recorder.clamp("L0 off")
+        model(torch.randint(20, (8, 12)))
+    recorder.close()
+
+
+def test_a_function_is_given_copies(here: Path) -> None:
+    def greedy(head: Any) -> torch.Tensor:
+        pattern = head.pattern.clone()
+        for given in (head.tokens, head.pattern, head.v):
+            with torch.no_grad():
+                given.mul_(0)
+        return pattern
+
+    model, ids = tracer.Transformer(CONFIG, seed=4), torch.randint(20, (2, 12))
+    with torch.no_grad():
+        free, before = model(ids), ids.clone()
+    recorder = tracer.watch(model, run="mine", every=100)
+    recorder.clamp({"L0H1": greedy})
+    torch.testing.assert_close(model(ids).detach(), free, atol=1e-5, rtol=1e-5)
+    assert (ids == before).all()
+    recorder.close()
+    with pytest.raises(ValueError, match="the recorder is closed"):
+        recorder.clamp("L0H1 off")

@@ -193,3 +193,33 @@ def test_a_series_is_trained_where_nothing_stands(run: Run, tmp_path: Path) -> N
     code = {**configs.NO_CODE, "build": (f"{HERE}Small",)}
     with pytest.raises(ValueError, match="s-0 holds a run: give these another --run"):
         trainings.train_all(tiny(tmp_path / "s"), None, (0,), (), (), code=code)
+
+
+@pytest.mark.parametrize("wrong", [{"track": "nosuch"}, {"on_finding": "nosuch"}])
+def test_a_run_that_was_to_be_replaced_stands_where_recording_is_refused(wrong: Any, tmp_path: Path) -> None:
+    directory = tmp_path / "there"
+    directory.mkdir()
+    run = train(directory, f"{HERE}Small")
+    before = run.meta
+    with pytest.raises(ValueError, match="nosuch"):
+        train(directory, f"{HERE}Small", overwrite=True, **wrong)
+    assert Run(directory).meta == before
+
+
+def test_an_empty_folder_of_that_name_is_where_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    assert train(Path("here"), f"{HERE}Small").dir.resolve() == tmp_path / "here"
+    assert not (tmp_path / "checkpoints").exists()
+
+
+class Silent(Small):
+    """Gives logits in eval mode only."""
+
+    def forward(self, tokens: torch.Tensor) -> Any:
+        return None if self.training else super().forward(tokens)
+
+
+def test_no_logits_in_training_are_said_in_words(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="gives no logits when it trains"):
+        train(tmp_path / "silent", f"{HERE}Silent")

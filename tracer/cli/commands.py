@@ -102,7 +102,7 @@ def _commands(args: list[str]) -> tyro.extras.SubcommandApp:
     if args[:1] in (["train"], ["fork"]) and (corpus := _value(args, "--data.corpus")):
         configs.allow(corpus)
     if args[:1] in (["train"], ["fork"]):
-        configs.allow_clamps(_values(args, "--clamp"))
+        configs.name_clamps(_values(args, "--clamp"))
     # a file or a parent is opened before the options are read: its settings are their defaults
     if args[:1] == ["train"] and (path := _value(args, "--config")):
         theirs, preset = configs.read(path)
@@ -342,7 +342,7 @@ def sweep(
     from tracer.training.progress import Bar
 
     building.allow(*([build] if build else []), layout=layout)
-    configs.allow_clamps(clamp)
+    configs.name_clamps(clamp)
     opened = open_run(run)
     try:
         with contextlib.nullcontext() if json else Bar("sweeping", "ablations") as bar:

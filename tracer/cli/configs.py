@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from tracer.cli.output import say
 from tracer.config import OWN_CODE, Clamp, TrainConfig
 from tracer.config.fields import from_dict, to_dict
-from tracer.named_code import note_named
+from tracer.named_code import note_clamp, note_named
 from tracer.presets import PRESETS
 
 Code = Mapping[str, tuple[str, ...]]
@@ -44,7 +44,7 @@ def read(path: str | Path) -> tuple[TrainConfig, str | None]:
         config = merged(PRESETS[preset].config if preset else TrainConfig(), settings)
         if not of_a_run:
             allow(config.data.corpus)
-            allow_clamps(config.clamp)
+            name_clamps(config.clamp)
         return config, preset
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
@@ -100,11 +100,11 @@ def allow(corpus: str) -> None:
         note_named(corpus, "data.corpus")
 
 
-def allow_clamps(clamps: Sequence[str]) -> None:
+def name_clamps(clamps: Sequence[str]) -> None:
     """A person has named these clamps: where they are functions, these may run in this process."""
     for clamp in map(Clamp.parse, clamps):
         if clamp.code:
-            note_named(clamp.code, "clamp")
+            note_clamp(clamp.code, str(clamp))
 
 
 def merged(config: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:

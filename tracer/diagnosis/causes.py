@@ -38,12 +38,15 @@ def bare(meta: dict[str, Any]) -> bool:
 def held(meta: dict[str, Any]) -> set[Head]:
     """Heads that a clamp holds, so that what they do is no sign of sickness."""
     clamps = [Clamp.parse(text) for text in meta.get("config", meta).get("clamp", ())]
-    n_heads = [one["n_heads"] for one in meta.get("layers", ())]  # of somebody's own model
-    return {
-        (clamp.layer, head)
-        for clamp in clamps
-        for head in clamp.heads(n_heads[clamp.layer] if n_heads else setting(meta, "model", "n_heads"))
-    }
+    layers = meta.get("layers")  # of somebody else's model
+    found = set()
+    for clamp in clamps:
+        if layers is None:
+            n = setting(meta, "model", "n_heads")
+        else:  # a clamp that no pass could hold is in run.json, too
+            n = layers[clamp.layer]["n_heads"] if clamp.layer < len(layers) else 0
+        found |= {(clamp.layer, head) for head in clamp.heads(n) if head < n}
+    return found
 
 
 def free(meta: dict[str, Any], mask: np.ndarray) -> np.ndarray:

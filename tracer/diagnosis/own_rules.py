@@ -73,6 +73,8 @@ def rule(
 def given_rules(rules: Rules) -> dict[str, Rule]:
     """By kind. ValueError for what is none, and for two of one name."""
     found: dict[str, Rule] = {}
+    if not isinstance(rules, Iterable | OwnRule):
+        raise ValueError(f"rules={rules!r:.60}: make each with tracer.rule, or name it as module:name")
     for one in [rules] if isinstance(rules, str | OwnRule) else rules:
         thing = named(one, "rules") if isinstance(one, str) else one
         if not isinstance(thing, OwnRule):

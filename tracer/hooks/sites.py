@@ -100,12 +100,16 @@ class Sites:
     def enter(self, name: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A module starts; told by hand of one that had begun before hooks could be there."""
         if not self._stack:
-            self._here.count, self._here.blind = Counter(), is_blind(args, kwargs)
-            ids = (x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.dtype in INTEGERS)
-            self._here.given = [x for x in ids if _memory(x)]
+            self.anew(args, kwargs)
             if self.begin is not None and not self._here.blind:
                 self.begin(module, args, kwargs)
         self._stack.append((name, args[0] if args else None))
+
+    def anew(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A forward pass begins, be it within the hooks of another."""
+        self._here.count, self._here.blind = Counter(), is_blind(args, kwargs)
+        ids = (x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.dtype in INTEGERS)
+        self._here.given = [x for x in ids if _memory(x)]
 
     def detach(self) -> None:
         self._handles.close()

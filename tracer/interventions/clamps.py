@@ -21,6 +21,7 @@ from torch import Tensor
 from tracer.config import Clamp, TrainConfig
 from tracer.interventions.edits import Edit
 from tracer.interventions.own_clamps import OwnClamp
+from tracer.named_code import NAMED
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def edits(config: TrainConfig, step: int) -> list[Edit]:
 def _edit(clamp: Clamp, n_heads: int) -> Edit:
     where, heads = f"blocks.{clamp.layer}.attn", clamp.heads(n_heads)
     if clamp.code:
-        return OwnClamp(f"{where}.hook_{clamp.what}", heads, clamp=clamp)
+        return OwnClamp(f"{where}.hook_{clamp.what}", heads, clamp=clamp, function=NAMED.get(clamp.code))
     return (
         Edit(f"{where}.hook_z", heads)
         if clamp.what == "off"

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from tracer.config import Clamp
 from tracer.interventions.edits import Edit, untouched
-from tracer.named_code import NAMED, name_of, note_named, why_no_clamp
+from tracer.named_code import NAMED, name_of, note_clamp, why_no_clamp
 
 Given = str | Mapping[str, Any] | Iterable[str]
 """What may be given as `clamp=`: a clamp in words, several, or {"L1H2": function}, also "L1H2 z", "L1H2 200:600"."""
@@ -67,11 +67,13 @@ class OwnClamp(Edit):
     """What a function returns stands at these heads' pattern, or z."""
 
     clamp: Clamp = field(kw_only=True)
+    function: Any = field(default=None, kw_only=True)
+    """What was called so when the clamp was made: another may have the name by now."""
 
     def within(self, activation: Tensor, beside: Beside) -> Tensor:
         axis = 1 if self.clamp.what == "pattern" else 2
         for head in self.heads or ():
-            found = self.ask(head, beside.tokens, beside.pattern[:, head], beside.v[:, :, head].clone())
+            found = self.ask(head, beside.tokens, beside.pattern[:, head], beside.v[:, :, head])
             found = found.to(activation).expand_as(activation.select(axis, head))
             activation = torch.select_scatter(activation, found, axis, head)
         return activation
@@ -81,12 +83,12 @@ class OwnClamp(Edit):
 
     def ask(self, head: int, tokens: Tensor, pattern: Tensor, v: Tensor, causal: bool = True) -> Tensor:
         """What the function gives for this head, checked: a pattern, or z."""
-        if why := why_no_clamp(str(self.clamp), self.clamp.code):
+        if self.function is None and (why := why_no_clamp(str(self.clamp), self.clamp.code)):
             raise ValueError(why)
-        one = ClampedHead(self.clamp.layer, head, tokens, pattern.clone(), v)
+        one = ClampedHead(self.clamp.layer, head, tokens.clone(), pattern.clone(), v.clone())
         try:
             with untouched():
-                found = NAMED[self.clamp.code](one)
+                found = (self.function or NAMED[self.clamp.code])(one)
         except Exception as error:  # somebody's code, which raises whatever it runs into
             raise self._wrong(f"raised {type(error).__name__}: {error}") from error
         if not isinstance(found, Tensor):
@@ -145,18 +147,24 @@ def texts(given: Given) -> tuple[str, ...]:
     ValueError for what is no clamp, no function, or two functions of one name.
     """
     if isinstance(given, Mapping):
+        if wrong := [where for where in given if not isinstance(where, str) or not where.isprintable()]:
+            raise ValueError(f'clamp: {wrong[0]!r:.60} says no head: write {{"L1H2": function}}')
         functions = {where: what for where, what in given.items() if not isinstance(what, str)}
         names = {where: name_of(what) for where, what in functions.items()}
         for where, what in functions.items():
             if twin := [w for w in functions if names[w] == names[where] and functions[w] is not what]:
                 raise ValueError(f"clamp: the functions of {where!r} and {twin[0]!r} are both called {names[where]}: "
                                  f"give each a name of its own (def)")  # fmt: skip
-            _note(what, where)
+            note_clamp(what, where)
         given = [_in_words(where, str(names.get(where, what))) for where, what in given.items()]
-    found = (given,) if isinstance(given, str) else tuple(given)
+    found = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (given,)
+    if wrong := [one for one in found if not isinstance(one, str)]:
+        raise ValueError(
+            f'clamp={wrong[0]!r:.60} is no clamp: write "L0H1 off", "L1H2 = module:function" or {{"L1H2": function}}'
+        )
     for text in found:
         if (code := Clamp.parse(text).code) and code not in NAMED:
-            _note(code, text)
+            note_clamp(code, text)
     return found
 
 
@@ -164,10 +172,3 @@ def _in_words(where: str, what: str) -> str:
     """ "L1H2 200:600" and "m:f" as "L1H2 = m:f 200:600"."""
     head, window = re.fullmatch(r"(.*?)(\s+\d*:\d*)?\s*", where).groups()  # type: ignore[union-attr]
     return f"{head}{' =' if ':' in what else ''} {what}{window or ''}"
-
-
-def _note(code: Any, where: str) -> None:
-    name = note_named(code, "clamp")
-    if not callable(NAMED[name]):
-        what = type(NAMED.pop(name)).__name__
-        raise ValueError(f"clamp {where!r}: {name} is a {what}, and no function of a head")

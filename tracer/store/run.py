@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracer.config import ModelConfig, TrainConfig
+from tracer.config import Clamp, ModelConfig, TrainConfig
 from tracer.config.fields import from_dict
 from tracer.files.disk import MOST_SAMPLES, MOST_TOKENIZER, BrokenSnapshot, read_bytes, read_lines
 from tracer.files.sealed import shapes
@@ -274,11 +274,15 @@ class Run:
                 f"{self.name} has no snapshot of step {step}; the nearest is {near}, and `run.steps` lists all"
             )
         meta = self.meta
-        if meta["format"] == FORMAT:
-            if not isinstance(clamps, bool):
-                from tracer.interventions.own_clamps import texts
+        if not isinstance(clamps, bool):
+            from tracer.interventions.own_clamps import texts
 
-                texts(clamps)
+            ours = self.config.clamps if meta["format"] == FORMAT else ()
+            codes = {one.code for one in ours if one.code}
+            now = ((text, Clamp.parse(text)) for text in texts(clamps))
+            if others := [text for text, one in now if one not in ours and one.code not in codes]:
+                raise ValueError(f"{self.name} was not trained with {others[0]!r}: clamps= names its own clamps again")
+        if meta["format"] == FORMAT:
             return self._own_model(step, replace(self.config.model, d_vocab=meta["d_vocab"]), clamps is not False)
         if (config := about.transformer(meta)) is not None:
             return self._own_model(step, config, clamped=False)

@@ -125,7 +125,7 @@ class OwnNumbers:
         """What is said of a number, without a range that is none."""
         try:
             low, high = (None if end is None or math.isinf(end) else float(end) for end in own.range)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             low = high = math.nan
         if low is None or high is None or low < high:
             return replace(own, range=(low, high))

@@ -196,6 +196,7 @@ def resume(
     extras = Extras.given(measures, probes, scalars, loss)
     refuse_writing(name)
     run = open_run(name)
+    telling = Telling(run.meta.get("track", ()), on_record, on_finding, rules=rules)
     config = run.config if steps is None else replace(run.config, steps=steps)
     code = [config.data.corpus] if config.data.is_own else []
     given = [] if corpus is None or not code and corpus == config.data.corpus else [name_of(corpus)]
@@ -237,7 +238,6 @@ def resume(
             "config": to_dict(config), "snapshot_steps": snapshots, "state_steps": states, "error": None, **process(),
         }  # fmt: skip
         writer.status("training", facts)
-        telling = Telling(run.meta.get("track", ()), on_record, on_finding, rules=rules)
         session = TrainingSession(job.raw, config, job.data, writer, recorder, start, quiet, telling, extras.functions)
     return _loop(job, session, start, run.dir)
 
@@ -299,7 +299,8 @@ def _logits(model: Any) -> Callable[[Tensor], Tensor]:
 
     def call(tokens: Tensor) -> Tensor:
         logits = logits_of(model(tokens), tokens)
-        assert logits is not None
+        if logits is None:
+            raise ValueError("the model that build= makes gives no logits when it trains, as it does in eval mode")
         return logits
 
     return call

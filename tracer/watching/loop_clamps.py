@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from tracer.config import Clamp
 from tracer.hooks.discovered import DiscoveredAttention, holding
 from tracer.hooks.interceptor import AttentionInterceptor
-from tracer.hooks.refusals import CannotWatch
+from tracer.hooks.refusals import CannotWatch, refuse
 from tracer.hooks.sites import Hook, Sites
 from tracer.interventions.own_clamps import Given, OwnClamp, texts
 from tracer.named_code import NAMED
@@ -71,7 +71,15 @@ class LoopClamps:
             ):
                 self._hooks.callback(hook.remove)
         self._let_go()
-        self.clamps += tuple(replace(one, start=max(one.start, self._step())) for one in found)
+        for clamp in found:
+            self._goes_on(replace(clamp, start=max(clamp.start, self._step())))
+
+    def _goes_on(self, clamp: Clamp) -> None:
+        """From its start on; where the same was held up to there, it is one window."""
+        before = [one for one in self.clamps if replace(one, start=clamp.start, stop=clamp.stop) == clamp]
+        joined = next((one for one in before if one.stop == clamp.start), None)
+        whole = replace(clamp, start=joined.start) if joined else clamp
+        self.clamps = (*(one for one in self.clamps if one is not joined), whole)
 
     def before(self, words: list[str]) -> None:
         """What an earlier job held, up to now."""
@@ -92,9 +100,9 @@ class LoopClamps:
         return [_own(clamp) for clamp in self.clamps if clamp.held(self._step())]
 
     @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Passes in this block are run without, or hold them themselves."""
-        before, self._paused = self._paused, True
+    def paused(self, now: bool = True) -> Iterator[None]:
+        """Passes in this block are run without, or hold them themselves; `now` False: as in training."""
+        before, self._paused = self._paused, now
         try:
             yield
         finally:
@@ -109,6 +117,7 @@ class LoopClamps:
         self._pass.close()
         if self._paused or not self.now():
             return
+        self._sites.anew(args, kwargs)  # the recorder's own passes are within the hooks of the first
         with_gradients = torch.is_grad_enabled()
 
         def held() -> list[OwnClamp]:
@@ -124,9 +133,11 @@ class LoopClamps:
 
     def _ends(self, module: nn.Module, args: Any, output: Any) -> None:
         self._pass.close()
-        if output is not None and not self._paused:
-            for clamp in self.clamps if self._map.layers else ():
-                self._exists(clamp)
+        if output is None or self._paused or not self.now() or self._map.blind and not self._map.layers:
+            return
+        refuse(self.model, self._map)
+        for clamp in self.clamps:
+            self._exists(clamp)
 
     def _exists(self, clamp: Clamp) -> None:
         layers = self._map.layers

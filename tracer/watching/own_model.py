@@ -23,7 +23,7 @@ from tracer.hooks.inputs import logits_of
 from tracer.huggingface.building import same_dice
 from tracer.named_code import name_of, named
 from tracer.store import Run, unused
-from tracer.store.housekeeping import discard, remove
+from tracer.store.housekeeping import discard, remove, restore
 from tracer.tracking.scalar_functions import as_it_is
 from tracer.training import loop
 from tracer.training.interrupts import interrupts
@@ -61,10 +61,15 @@ def train_own(
         "references": {"unigram": unigram_loss(job.data, config.record.val_rows), **job.data.references},
         **({} if trained_on is None else {"loss": trained_on.name}),
     }  # fmt: skip
-    recorder = LoopRecorder(
-        job.raw, directory, tokenizer=job.data.tokenizer, every=config.record.every, build=name,
-        snapshot_mb=config.record.snapshot_mb, facts=facts, **options,
-    )  # fmt: skip
+    try:
+        recorder = LoopRecorder(
+            job.raw, directory.absolute(), tokenizer=job.data.tokenizer, every=config.record.every, build=name,
+            snapshot_mb=config.record.snapshot_mb, facts=facts, **options,
+        )  # fmt: skip
+    except BaseException:
+        if held is not None:
+            restore(held)
+        raise
     if held is not None:
         discard(held)
     terminal = Terminal(config.steps, 0, quiet=quiet)

@@ -99,7 +99,8 @@ class Probing:
             losses = self._losses(output)
             if not self._began:
                 self._begin(step)
-                with torch.compiler.set_stance("force_eager"), stream.sizes(self._blocks) as sizes:
+                again = self.clamps.paused(False)
+                with again, torch.compiler.set_stance("force_eager"), stream.sizes(self._blocks) as sizes:
                     self.inputs.run(self.model)
             if len(sizes) == len(self._blocks) + 1 > 1:
                 row |= fetch({"resid_rms": torch.stack([sizes[depth] for depth in range(len(sizes))])})
@@ -168,7 +169,8 @@ class Probing:
     def _of_held_out(self, held_out: HeldOut) -> dict[str, Any]:
         """The loss on the batches that were given; where it cannot be taken, a warning says so once."""
         try:
-            return {"val_loss": held_out.loss(self.model, self.inputs)}
+            with self.clamps.paused(False):
+                return {"val_loss": held_out.loss(self.model, self.inputs)}
         except Exception as error:  # somebody's batches, and their model on these
             if sharded(self.model):  # the processes run it together: none may leave it out alone
                 raise

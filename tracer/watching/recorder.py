@@ -195,7 +195,8 @@ class LoopRecorder:
             say(f"manyeyes records nothing here: {FORKED}")
         if self.off is not None or self._calls is None:
             self._detach(optimizers=self._entrance.of_one)
-            self.steps += bool(self._clamps.clamps)  # whose windows go on
+            if self._clamps.clamps:  # whose windows go on
+                self.steps = self.steps + 1 if at is None else at
             return
         with self._entrance, self._safely(), self._entrance.alone():
             if not self._called:
@@ -245,13 +246,17 @@ class LoopRecorder:
         "L1H2 = module:function", {"L1H2": function} (docs/own.md), also for steps, "L1H2 off 200:600". () lets go.
 
         What was held before is held no more. run.json says what was held, and when; the run's model comes without. A
-        ValueError says what can be no clamp, here or in the pass that would hold it.
+        ValueError says what can be no clamp, here or in the pass that would hold it. Where several processes train,
+        each must call it.
         """
+        if self._calls is None and self.off is None:
+            raise ValueError("no clamp can be held: the recorder is closed")
         with self._entrance:
             self._clamps.hold(clamps)
             self._facts["clamp"] = self._clamps.words
-            if self.probing is not None and self.probing.writer is not None:
-                self.probing.writer.status("training", {"clamp": self._clamps.words})
+            with self._safely():
+                if self.probing is not None and self.probing.writer is not None:
+                    self.probing.writer.status("training", {"clamp": self._clamps.words})
 
     def close(self, error: BaseException | None = None, *, reloaded: bool = False) -> None:
         """Measure the last state, unless other weights were `reloaded` since, commit everything, let go of the model.

@@ -21,7 +21,8 @@ from tracer.config import TrainConfig
 from tracer.heads.own_measures import measure
 from tracer.heads.row_block import RowBlock
 from tracer.presets import preset
-from tracer.training.loop import forward_backward, prepare, train, update
+from tracer.training.job import forward_backward, prepare, update
+from tracer.training.loop import train
 
 STEPS = 300
 

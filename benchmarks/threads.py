@@ -23,7 +23,7 @@ import time
 from dataclasses import replace
 from statistics import median
 from tracer.presets import preset
-from tracer.training.loop import forward_backward, prepare, update
+from tracer.training.job import forward_backward, prepare, update
 job = prepare(replace(preset("demo").config, device="cpu"))
 job.raw.train()
 took = []

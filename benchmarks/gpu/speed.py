@@ -15,7 +15,7 @@ from benchmarks.measure import in_turn, ratio
 from benchmarks.recording import compare
 from benchmarks.training import PRESET, configuration
 from benchmarks.training_peers import Fused, Heads, Norm, Peer, RMSNorm, fused_norm
-from tracer.training.loop import Job, forward_backward, prepare, update
+from tracer.training.job import Job, forward_backward, prepare, update
 
 SAME = {"no": 1e-3, "bf16": 1e-2}
 """Relative, of the losses of the loops after all their steps."""

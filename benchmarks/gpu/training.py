@@ -15,7 +15,8 @@ from benchmarks.gpu.table import Line, at_most
 from tracer.ablate import Verdict, verdict
 from tracer.config import TrainConfig
 from tracer.store import Run
-from tracer.training.loop import forward_backward, prepare, resume, update
+from tracer.training.job import forward_backward, prepare, update
+from tracer.training.loop import resume
 
 EARLY = {"induction": ("AdamW", 1e-3), "demo": ("Muon", 2e-2)}
 """Presets whose first losses are compared, and how far they may be apart, relative: rounding, 1e-7 of a float32 sum,

@@ -20,6 +20,7 @@ from tracer.data import probes
 from tracer.model import Transformer
 from tracer.store import NotARun, Run, list_runs, open_run
 from tracer.training import loop
+from tracer.training.job import dropout_seed
 from tracer.training.progress import _strongest
 from tracer.training.session import strongest
 
@@ -189,13 +190,13 @@ def test_dropout_is_a_function_of_seed_and_step(tmp_path):
     """Beside a pass by hand from the same random numbers, of batch 3 of seed 5; each seed and step has its own."""
     job = loop.prepare(tiny(tmp_path / "r", seed=5, model=replace(tiny(tmp_path).model, dropout=0.5)))
     loss, batch = float(loop.forward_backward(job, 3)), job.data.train(3, 8)
-    torch.manual_seed(loop.dropout_seed(5, 3, 0))
+    torch.manual_seed(dropout_seed(5, 3, 0))
     logits = job.raw(batch[:, :-1])
     by_hand = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
     assert loss == pytest.approx(by_hand.item(), rel=1e-6)
     drawn = set()
     for place in itertools.product(range(3), repeat=3):
-        torch.manual_seed(loop.dropout_seed(*place))
+        torch.manual_seed(dropout_seed(*place))
         drawn.add(float(torch.rand(())))
     assert len(drawn) == 27
 

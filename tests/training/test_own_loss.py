@@ -22,6 +22,7 @@ from tracer.store import Run
 from tracer.store.choosing import differences, settings
 from tracer.training import loop
 from tracer.training.extras import Extras
+from tracer.training.job import dropout_seed
 from tracer.training.own_loss import LossBatch, OwnLoss, given_loss
 
 HERE = f"{__name__}:"
@@ -100,7 +101,7 @@ def test_what_is_trained_on_stands_beside_the_next_token_loss(noisily: Run) -> N
     job = loop.prepare(replace(noisily.config, run=None))
     rows = job.data.train(0, 8)
     losses = each(job.raw(rows[:, :-1]), LossBatch(rows[:, :-1], rows[:, 1:], rows[:, 1:] >= 0, 0)).detach()
-    torch.manual_seed(loop.dropout_seed(noisily.config.seed, 0, 0))
+    torch.manual_seed(dropout_seed(noisily.config.seed, 0, 0))
     kept = torch.rand(losses.shape) < 0.5
     first = noisily.trace.sel(step=0)
     assert float(first["train_loss"]) == pytest.approx(losses.mean().item(), rel=1e-6)

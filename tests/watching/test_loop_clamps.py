@@ -162,7 +162,9 @@ def test_every_pass_of_the_loop_is_clamped_and_its_held_out_loss_is(held_out: bo
     """Also the first, in whose hooks the recorder's own passes run, and others of a user's function."""
     model, ids = tracer.Transformer(CONFIG, seed=4), torch.randint(20, (8, 12))
     losses, off = list[float](), {"L0": "off", "L1": "off"}
-    others = {"held_out": ids} if held_out else {"scalars": lambda model, step: {"mine": float(model(ids).mean())}}
+    others: dict[str, Any] = (
+        {"held_out": ids} if held_out else {"scalars": lambda model, step: {"mine": float(model(ids).mean())}}
+    )
     recorder = tracer.watch(model, run="mine", every=1, **others)
     recorder.clamp(off)
     for _ in range(3):

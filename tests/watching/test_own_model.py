@@ -25,6 +25,7 @@ from tracer.huggingface.architectures import Layout
 from tracer.store import Run
 from tracer.store.choosing import settings
 from tracer.training import loop
+from tracer.training.job import dropout_seed
 
 HERE = f"{__name__}:"
 
@@ -75,7 +76,7 @@ def test_it_is_trained_on_our_batches_by_our_optimiser_from_the_seed(run: Run) -
     found = []
     for step in range(8):
         rows = job.data.train(step, 8)
-        torch.manual_seed(loop.dropout_seed(config.seed, step, 0))
+        torch.manual_seed(dropout_seed(config.seed, step, 0))
         loss = F.cross_entropy(model(rows[:, :-1]).logits.flatten(0, 1), rows[:, 1:].flatten())
         optimizer.zero_grad()
         (2 * loss).backward()

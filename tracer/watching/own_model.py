@@ -25,8 +25,8 @@ from tracer.named_code import name_of, named
 from tracer.store import Run, unused
 from tracer.store.housekeeping import discard, remove, restore
 from tracer.tracking.scalar_functions import as_it_is
-from tracer.training import loop
 from tracer.training.interrupts import interrupts
+from tracer.training.job import Job, Losses, check_loss, dropout_seed, forward_backward, prepare, update
 from tracer.training.own_loss import given_loss
 from tracer.training.probe_recorder import record_steps
 from tracer.training.progress import Terminal, perplexity
@@ -46,13 +46,13 @@ def train_own(
     name = name_of(build)
     _refuse_what_only_ours_can(config)
     trained_on = given_loss(loss)
-    job = loop.prepare(config, trained_on, lambda filled: _made(name, build, filled))
+    job = prepare(config, trained_on, lambda filled: _made(name, build, filled))
     if job.accelerator.num_processes > 1:
         raise ValueError(f"build={name}: a model of your own is trained in one process, not in several")
     config = job.config
     rows = job.data.val(config.record.val_rows)
     _check(name, job, rows)
-    loop.check_loss(job, 0)
+    check_loss(job, 0)
     held = _taken(directory, overwrite)
     facts = {
         "built_with": to_dict(config), "seed": config.seed, "preset": preset, "steps": config.steps,
@@ -114,7 +114,7 @@ def _made(name: str, build: str | Make, config: TrainConfig) -> nn.Module:
     return made
 
 
-def _check(name: str, job: loop.Job, rows: Tensor) -> None:
+def _check(name: str, job: Job, rows: Tensor) -> None:
     """Does it give logits for tokens of this data, in rows of n_ctx?"""
     tokens = rows[:2, :-1].to(job.accelerator.device)
     wanted = [*tokens.shape, job.data.d_vocab]
@@ -145,9 +145,9 @@ def _taken(directory: Path, overwrite: bool) -> Path | None:
     return held
 
 
-def _loop(job: loop.Job, recorder: LoopRecorder, rows: Tensor, terminal: Terminal) -> None:
+def _loop(job: Job, recorder: LoopRecorder, rows: Tensor, terminal: Terminal) -> None:
     """Each update, with the held-out loss at each record; ends where the recorder does, by whatever cause."""
-    config, losses = job.config, loop.Losses()
+    config, losses = job.config, Losses()
     due = set(record_steps(config, []))
     began, held_out = time.perf_counter(), float("nan")
     job.raw.train()
@@ -158,9 +158,9 @@ def _loop(job: loop.Job, recorder: LoopRecorder, rows: Tensor, terminal: Termina
                 recorder.evaluated(held_out)
             if step == config.steps:
                 return
-            torch.manual_seed(loop.dropout_seed(config.seed, step, 0))
-            loss = loop.forward_backward(job, step)
-            loop.update(job, step)
+            torch.manual_seed(dropout_seed(config.seed, step, 0))
+            loss = forward_backward(job, step)
+            update(job, step)
             if job.loss is not None:
                 recorder.log({job.loss.variable: loss})
             recorder.step(loss if job.next_token is None else job.next_token)
@@ -184,7 +184,7 @@ def _log(terminal: Terminal, config: TrainConfig, step: int, loss: float, held_o
     )
 
 
-def _held_out(job: loop.Job, rows: Tensor) -> float:
+def _held_out(job: Job, rows: Tensor) -> float:
     """Mean next-token loss of the held-out targets that count, in eval mode; random states stay as they were."""
     device, counted = job.accelerator.device, job.data.counted(rows)
     with as_it_is(job.raw):

@@ -18,7 +18,7 @@ import tracer
 from tests.watching.loops import batches
 from tracer.presets import preset
 from tracer.store import open_run
-from tracer.training.loop import prepare
+from tracer.training.job import prepare
 
 CALL = OptimizedModule.__call__
 ORDERS = [

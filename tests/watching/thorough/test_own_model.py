@@ -21,6 +21,7 @@ from tracer.data.probes import per_token_loss
 from tracer.huggingface.architectures import Layout
 from tracer.store import Run
 from tracer.training import loop
+from tracer.training.job import dropout_seed
 
 
 def test_the_same_training_is_the_same_to_the_bit(run: Run, tmp_path: Path) -> None:
@@ -56,7 +57,7 @@ def test_on_data_of_ones_own_the_targets_that_count_are_counted(tmp_path: Path) 
     losses = per_token_loss(model(rows[:, :-1]), rows)[:, 3]
     assert float(run.trace["val_loss"][-1]) == pytest.approx(losses.mean().item(), rel=1e-5)
     batch = data.train(0, 8)
-    torch.manual_seed(loop.dropout_seed(config.seed, 0, 0))
+    torch.manual_seed(dropout_seed(config.seed, 0, 0))
     at_first: Any = run.model(0, build=Small)
     first = per_token_loss(at_first.model.train()(batch[:, :-1]).logits, batch)[:, 3]
     assert float(updates_of(run)["train_loss"][0]) == pytest.approx(first.mean().item(), rel=1e-5)

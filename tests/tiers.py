@@ -20,7 +20,7 @@ SECOND = {"thorough", "attacks"}
 # store and cli: people hand them wrong values, and they answer with a ValueError of their own.
 PARTS = (
     "ablate", "analysis", "data", "export", "heads", "hooks", "huggingface", "interventions", "measures", "model",
-    "specimens.exercises", "store.trace_layout", "tracking", "training.loop", "training.optim",
+    "specimens.exercises", "store.trace_layout", "tracking", "training.job", "training.loop", "training.optim",
     "training.own_loss", "training.probe_recorder", "watching",
 )  # fmt: skip
 T = TypeVar("T")

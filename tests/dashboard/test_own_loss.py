@@ -25,8 +25,11 @@ def test_training_says_what_was_trained_on(focal: Run, open_page: Callable[..., 
 
 
 def test_going_on_is_for_a_shell(focal: Run) -> None:
-    starts: Any = (lambda: jobs.resume(focal), lambda: jobs.fork(focal, 8, "next", 60))
-    for start in starts:
-        with pytest.raises(ValueError, match="trained with loss of somebody's own.*focal --loss ...`$"):
+    starts: Any = {
+        "resume focal": lambda: jobs.resume(focal),
+        "fork focal --step 8": lambda: jobs.fork(focal, 8, "next", 60),
+    }
+    for command, start in starts.items():
+        with pytest.raises(ValueError, match=rf"trained with loss of somebody's own.*`tracer {command} --loss ...`$"):
             start()
     assert jobs.started() == []

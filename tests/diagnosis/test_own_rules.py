@@ -58,6 +58,7 @@ def test_it_is_named_on_the_command_line(short_toy: Path, capsys: pytest.Capture
     [
         ([broken], "rules=.*:broken raised AttributeError"), ("math:pi", "rules=math:pi: make it with tracer.rule"),
         ([too_sharp, too_sharp], "two are called too_sharp"), (["math:nothing"], "math has no nothing"),
+        (5, "rules=5: make each with tracer.rule, or name it as module:name"),
     ],
 )  # fmt: skip
 def test_what_is_no_rule_is_refused(rules: Any, why: str, short_toy: Path) -> None:

@@ -119,7 +119,6 @@ def test_what_cannot_be_told_is_refused_before_anything_is_there(tmp_path: Path)
     assert not (tmp_path / "a").exists()
     run = loop.train(tiny(tmp_path / "b", steps=4), quiet=True)
     before = run.meta
-    for wrong in ("nosuch:x", 5):
-        with pytest.raises(ValueError, match="rules"):
-            loop.resume(run.dir, steps=6, quiet=True, rules=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="rules"):
+        loop.resume(run.dir, steps=6, quiet=True, rules="nosuch:x")
     assert run.meta == before

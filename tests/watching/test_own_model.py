@@ -196,7 +196,7 @@ def test_a_series_is_trained_where_nothing_stands(run: Run, tmp_path: Path) -> N
         trainings.train_all(tiny(tmp_path / "s"), None, (0,), (), (), code=code)
 
 
-@pytest.mark.parametrize("wrong", [{"track": "nosuch"}, {"on_finding": "nosuch"}])
+@pytest.mark.parametrize("wrong", [{"track": "nosuch"}, {"layout": "nosuch.yaml"}])
 def test_a_run_that_was_to_be_replaced_stands_where_recording_is_refused(wrong: Any, tmp_path: Path) -> None:
     directory = tmp_path / "there"
     directory.mkdir()

@@ -141,8 +141,8 @@ def _finite(x: Tensor) -> bool:
     return bool(x.isfinite().all())
 
 
-def texts(given: Given) -> tuple[str, ...]:
-    """Clamps that a person gives, in words; their functions may run in this process from here on.
+def texts(given: Any) -> tuple[str, ...]:
+    """Clamps that a person gives (`Given`), in words; their functions may run in this process from here on.
 
     ValueError for what is no clamp, no function, or two functions of one name.
     """

@@ -73,12 +73,7 @@ def _run(args: list[str]) -> None:
     except BrokenPipeError:  # nobody reads on (`tracer ls | head`)
         silence()
         status = 0
-    except (
-        settings.WrongSetting,
-        ValueError,
-        OSError,
-        MemoryError,
-    ) as error:  # mistakes of the user end in one line, not in a traceback
+    except (settings.WrongSetting, ValueError, OSError, MemoryError) as error:  # mistakes of a user: one line is enough
         sys.stderr.write(f"error: {str(error) or 'not enough memory'}\n".encode("utf-8", "replace").decode())
         status = EXIT_USAGE
     except RuntimeError as error:
@@ -106,13 +101,9 @@ def _commands(args: list[str]) -> tyro.extras.SubcommandApp:
     # a file or a parent is opened before the options are read: its settings are their defaults
     if args[:1] == ["train"] and (path := _value(args, "--config")):
         theirs, preset = configs.read(path)
+        said = [one for one in configs.ALONE if _value(args, f"--{one}")]
         app.command(name="train", help=f"Train what {path} says; any of its settings can be overridden.")(
-            _train(
-                preset,
-                theirs,
-                from_file=True,
-                code=configs.code(path, [one for one in configs.ALONE if _value(args, f"--{one}")]),
-            )
+            _train(preset, theirs, from_file=True, code=configs.code(path, said))
         )
     else:
         for name, preset in PRESETS.items():

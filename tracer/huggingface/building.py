@@ -59,17 +59,27 @@ def built(build: Build, config: Mapping[str, Any] | None = None) -> nn.Module:
 
     `config`: of a training in our loop, as run.json says it, which `build` is called with.
     """
+    given = () if config is None else (from_dict(TrainConfig, dict(config)),)
+    return made(build, *given).cpu().eval().requires_grad_(False)
+
+
+def made(build: Build, *given: TrainConfig, seed: int | None = None) -> nn.Module:
+    """What the function makes of what it is `given`, as it is, where torch's dice are those of `seed`, if one is said;
+    random states stay as they were. ValueError where it is no module."""
+    import torch
     from torch import nn
 
-    make = _function(build) if isinstance(build, str) else build
+    make: Any = _function(build) if isinstance(build, str) else build
     try:
         with same_dice():
-            made = make() if config is None else cast("Any", make)(from_dict(TrainConfig, dict(config)))
+            if seed is not None:
+                torch.manual_seed(seed)
+            model = make(*given)
     except Exception as error:  # somebody's code, which raises whatever it runs into
         raise ValueError(f"build={name_of(build)} could not build a model: {type(error).__name__}: {error}") from error
-    if not isinstance(made, nn.Module):
-        raise ValueError(f"build={name_of(build)} returned a {type(made).__name__}, and no torch.nn.Module")
-    return made.cpu().eval().requires_grad_(False)
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"build={name_of(build)} returned a {type(model).__name__}, and no torch.nn.Module")
+    return model
 
 
 def _function(build: str) -> Callable[[], nn.Module]:

@@ -20,8 +20,8 @@ from tracer.config.fields import to_dict
 from tracer.data import probes
 from tracer.data.counting import unigram_loss
 from tracer.hooks.inputs import logits_of
-from tracer.huggingface.building import same_dice
-from tracer.named_code import name_of, named
+from tracer.huggingface.building import made
+from tracer.named_code import name_of
 from tracer.store import Run, unused
 from tracer.store.housekeeping import discard, remove, restore
 from tracer.tracking.scalar_functions import as_it_is
@@ -100,18 +100,10 @@ def _refuse_what_only_ours_can(config: TrainConfig) -> None:
 
 def _made(name: str, build: str | Make, config: TrainConfig) -> nn.Module:
     """A new model; torch's dice are those of the seed."""
-    make: Any = named(build, "build") if isinstance(build, str) else build
-    try:
-        with same_dice():
-            torch.manual_seed(config.seed)
-            made = make(config)
-    except Exception as error:  # somebody's code, which raises whatever it runs into
-        raise ValueError(f"build={name} could not build a model: {type(error).__name__}: {error}") from error
-    if not isinstance(made, nn.Module):
-        raise ValueError(f"build={name} returned a {type(made).__name__}, and no torch.nn.Module")
-    if not any(p.requires_grad for p in made.parameters()):
+    model = made(build, config, seed=config.seed)
+    if not any(p.requires_grad for p in model.parameters()):
         raise ValueError(f"build={name} returned a model without a parameter that asks for a gradient")
-    return made
+    return model
 
 
 def _check(name: str, job: Job, rows: Tensor) -> None:

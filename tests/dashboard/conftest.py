@@ -190,7 +190,9 @@ def others(tmp_path_factory: pytest.TempPathFactory, patches: Patches) -> Path:
 
 
 @pytest.fixture
-def elsewhere(others: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def elsewhere(others: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The dashboard started where only runs of other people's models are."""
     monkeypatch.chdir(others)
-    return others
+    yield others
+    left = {one.parent.name for one in (others / "checkpoints").glob("*/run.json")}
+    assert {"patches", "gpt", "opened"} <= left, "this test removed a run that all tests share"

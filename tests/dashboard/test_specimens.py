@@ -67,10 +67,10 @@ def elsewhere(none_left: None, made: Path, tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.fixture
-def nothing(elsewhere: Path) -> Path:
-    """No run at all."""
-    shutil.rmtree(elsewhere / "checkpoints")
-    return elsewhere
+def nothing(none_left: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The dashboard started where there is no run at all."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 def change(run: str, **facts: Any) -> None:

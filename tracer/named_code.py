@@ -100,6 +100,22 @@ def allow_clamps(*codes: str) -> None:
     os.environ[CLAMPS] = ",".join(dict.fromkeys((*before, *codes)))
 
 
+MEASURES = "MANYEYES_MEASURES"
+"""Measures that a person named for what a dashboard measures, with "," between."""
+
+
+def allow_measures(*codes: str) -> None:
+    """Name measures for the dashboard that this process starts. ValueError where there is none."""
+    for code in codes:
+        named(code, "measures")
+    os.environ[MEASURES] = ",".join(dict.fromkeys((*measures_here(), *codes)))
+
+
+def measures_here() -> tuple[str, ...]:
+    """Of a person's own, `module:name`, that this dashboard was started with."""
+    return tuple(filter(None, os.environ.get(MEASURES, "").split(",")))
+
+
 def no_clamp(clamps: Iterable[Any]) -> str:
     """In words for a page, why a model with these clamps (`tracer.config.Clamp`) cannot be run; empty where it can."""
     missing = [clamp for clamp in clamps if why_no_clamp(str(clamp), clamp.code)]

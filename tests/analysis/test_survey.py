@@ -180,10 +180,10 @@ def test_places_that_a_survey_cannot_have_are_damage(field: str, end: int, kind:
         arrays = kept_arrays()
         arrays[f"{field}_{kind}"][1, 0, -1] = place
         if whole:
-            assert surveying._whole((arrays, "texts")) == (arrays, "texts")
+            assert surveying._whole((arrays, "texts", "")) == (arrays, "texts", "")
         else:
             with pytest.raises(ValueError, match="is damaged"):
-                surveying._whole((arrays, "texts"))
+                surveying._whole((arrays, "texts", ""))
 
 
 @pytest.mark.parametrize(("done", "whole"), [(-1, False), (0, True), (3, True), (4, False)])
@@ -191,10 +191,10 @@ def test_a_survey_has_read_no_more_rows_than_there_are(done: int, whole: bool) -
     arrays = kept_arrays()
     arrays["done"][0] = done
     if whole:
-        assert surveying._whole((arrays, "")) is not None
+        assert surveying._whole((arrays, "", "")) is not None
     else:
         with pytest.raises(ValueError, match="is damaged"):
-            surveying._whole((arrays, ""))
+            surveying._whole((arrays, "", ""))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_survey_has_read_no_more_rows_than_there_are(done: int, whole: bool) -
 )  # fmt: skip
 def test_arrays_of_other_shapes_are_damage(change: dict[str, np.ndarray]) -> None:
     with pytest.raises(ValueError, match="is damaged"):
-        surveying._whole((kept_arrays() | change, ""))
+        surveying._whole((kept_arrays() | change, "", ""))
 
 
 @pytest.mark.parametrize(

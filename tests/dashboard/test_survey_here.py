@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
@@ -14,6 +16,8 @@ import tracer
 from dashboard import navigation
 from tests.dashboard.words import shown, was_drawn, written
 from tracer.analysis.run_sweep import sweep_run
+from tracer.analysis.survey import kept_survey
+from tracer.named_code import MEASURES
 from tracer.store import Run
 
 Open = Callable[..., AppTest]
@@ -94,3 +98,36 @@ def test_what_a_head_costs_is_an_axis_and_a_colour(open_page: Open, copy_run: Ca
     link = {"run": "costly", "step": "20", "across": "layer", "up": "effect", "colour": "layer"}
     assert app.query_params == link
     assert "nowhere" not in str(open_page("find", run="costly", up="nowhere").query_params)
+
+
+OWN = """
+import tracer
+
+
+@tracer.measure(label="Long looks", unit="tokens", range=(0, None))
+def long_looks(rows):
+    return rows.pattern.argmax(-1).float()
+"""
+
+
+def test_measures_that_the_dashboard_was_started_with_are_taken_over_the_corpus(
+    open_page: Open, copy_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run = copy_run("measured")
+    (tmp_path / "far_looks.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv(MEASURES, "far_looks:long_looks")
+    app = open_page("find", run="measured", layer=1, head=2)
+    assert "Measured too: far_looks:long_looks" in [one.value for one in app.caption]
+    app.selectbox(key="survey_tokens").set_value(2**14)
+    next(button for button in app.button if button.label == "Read it").click().run()
+    assert not app.exception, app.exception[0].message
+    monkeypatch.delenv(MEASURES)  # as where nobody has the code
+    app.run()
+    found = kept_survey(run, 30)
+    assert found is not None
+    rows = shown(app, "survey_means")
+    assert list(rows["mean over its looks"])[-1] == "Long looks (tokens)"
+    np.testing.assert_allclose(rows["L1H2"][-1], found.long_looks[1, 2])
+    app.selectbox(key="all_heads_up").set_value("corpus_long_looks").run()
+    np.testing.assert_allclose(shown(app, "all_heads").data[1].y, found.long_looks[1])

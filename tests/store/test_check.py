@@ -92,7 +92,7 @@ def test_a_damaged_sweep_is_not_a_missing_one(run: Run) -> None:
 
 def test_a_bit_of_a_survey_is_named(run: Run) -> None:
     write_survey(run.dir, "4-ab", {"tokens": np.arange(6)}, "a text")
-    found, corpus = read_survey(run.dir, "4-ab") or ({}, "")
+    found, corpus, _ = read_survey(run.dir, "4-ab") or ({}, "", "")
     assert found["tokens"].tolist() == [0, 1, 2, 3, 4, 5] and corpus == "a text" and check(run.dir).damaged == {}
     path = survey_path(run.dir, "4-ab")
     path.write_bytes(path.read_bytes()[:-1] + b"!")

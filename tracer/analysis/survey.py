@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -29,9 +30,11 @@ from torch import Tensor
 from tracer import data
 from tracer.analysis.eval_sequences import batches
 from tracer.analysis.max_activating import LOGITS, largest_key
+from tracer.analysis.survey_measures import OWN, OwnSums, empty, names_in, ratio_error, variables
 from tracer.data.corpora import documents
 from tracer.data.tokenizer import ids_of
 from tracer.heads.call import AttentionCall
+from tracer.heads.own_measures import Measures
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import visiting
 from tracer.measures.aliases import Progress
@@ -63,7 +66,7 @@ Corpus = str | Path | Iterable[str] | Int[Tensor, "row pos"]
 @any_model
 def survey(
     run_or_model: Run | HeadModel, corpus: Any = None, *, step: int | None = None, tokens: int = 2**16,
-    length: int | None = None, budget_mb: float = 64.0, progress: Progress | None = None,
+    length: int | None = None, budget_mb: float = 64.0, measures: Measures = (), progress: Progress | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> xr.Dataset:  # fmt: skip
     """Every head over a corpus: means, mass by distance, its strongest looks and a uniform sample of all.
@@ -73,12 +76,15 @@ def survey(
     its weights, saves it while it grows, and goes on where it ended; `progress` is given (tokens read, to read), and
     `stop` is asked after each batch. Processes that a launcher started (`accelerate launch`) and that all call it share
     the rows, and all return the same. ValueError for a corpus that cannot be read, or that `budget_mb` cannot hold.
+    `measures`: of one's own (`tracer.measure`), over the corpus whatever their probe: then it is read from the start
+    each time, for nobody knows whether their code is what it was.
 
     On [layer, head]: `entropy` (nats), `sink` (share of the first token), `sharpest` (largest share of another token
-    than itself and the first), `n_looks`; [.., distance]: `mass`, share of attention 0, 1, 2, 3-4, 5-8, ... back; of
-    each of these means its standard error over rows, `entropy_se`, ... (nan of one row);
-    [.., strongest] and [.., kept]: `row`, `query`, `key`, `score` of looks and the share of the `first` token there,
-    row -1 where there is none; [row, pos]: `tokens`. `attrs`: `corpus`, `tokens_read` of `tokens_to_read`, ...
+    than itself and the first), a measure of one's own by its name, `n_looks`; [.., distance]: `mass`, share of
+    attention 0, 1, 2, 3-4, 5-8, ... back; of each of these means its standard error over rows, `entropy_se`, ... (nan
+    of one row); [.., strongest] and [.., kept]: `row`, `query`, `key`, `score` of looks and the share of the `first`
+    token there, row -1 where there is none; [row, pos]: `tokens`. `attrs`: `corpus`, `tokens_read` of
+    `tokens_to_read`, ...
     """
     run = run_or_model if isinstance(run_or_model, Run) else None
     model: Any = run_or_model
@@ -86,13 +92,16 @@ def survey(
         model = run.model(step)
         step = run.steps[-1] if step is None else step
     rows = rows_of(model, run, corpus, tokens, min(length or model.n_ctx, model.n_ctx))
-    nothing = partial(_empty, (model.n_layers, model.n_heads), rows.numpy().astype(np.int32))
+    own = OwnSums(measures, lambda why: warnings.warn(why, RuntimeWarning, stacklevel=2))
+    nothing = partial(_empty, (model.n_layers, model.n_heads), rows.numpy().astype(np.int32), own.ask.names)
     found, words = nothing(), _in_words(corpus)
+    told = own.told(words)
     if (size := sum(array.nbytes for array in found.values()) / 1e6) > budget_mb:
         raise ValueError(f"this survey takes {size:.1f} MB, budget_mb={budget_mb}: read fewer tokens, or allow more")
-    name = f"{step}-{hashlib.sha256(rows.numpy().tobytes()).hexdigest()[:16]}"
-    if run is not None and (kept := _whole(read_survey(run.dir, name))) is not None:
-        found, words = kept
+    asked = rows.numpy().tobytes() + " ".join(sorted(own.ask.names)).encode()
+    name = f"{step}-{hashlib.sha256(asked).hexdigest()[:16]}"
+    if run is not None and not own.all and (kept := _whole(read_survey(run.dir, name))) is not None:
+        found, words, _ = kept
     first, n = int(found["done"][0]), rows.shape[1]
     at_once = max(1, min(AT_ONCE, LOGITS // model.d_vocab) // n)
     state = processes()
@@ -105,20 +114,23 @@ def survey(
                 break
             here = begin + at_once * rank
             if here < len(rows):
-                _scan(model, rows[here : here + at_once], here, mine)
+                _scan(model, rows[here : here + at_once], here, mine, own)
+                own.drop(mine)
             done = min(len(rows), begin + at_once * world)
             save = batch % SAVE_EVERY == 0
             if save or world == 1:
                 found, mine = _together(found, mine, done), nothing()
             if save and run is not None and rank == 0:
-                write_survey(run.dir, name, found, words)
+                write_survey(run.dir, name, found, words, told)
             if progress is not None and rank == 0:
                 progress(done * n, rows.numel())
         found = _together(found, mine, done)
     finally:  # also when it is interrupted: the batches that were put together are kept, and no part of another
         if run is not None and rank == 0 and int(found["done"][0]) > first:
-            write_survey(run.dir, name, found, words)
-    return _dataset(found, words)
+            write_survey(run.dir, name, found, words, told)
+    whole = _dataset(found, words, told)
+    own.of.seen({name: whole[name].values for name in own.ask.names if name in whole})
+    return whole
 
 
 def _together(found: dict[str, np.ndarray], mine: dict[str, np.ndarray], done: int) -> dict[str, np.ndarray]:
@@ -131,8 +143,9 @@ def _together(found: dict[str, np.ndarray], mine: dict[str, np.ndarray], done: i
     found = {name: array if name == "tokens" else array.copy() for name, array in found.items()}
     found["done"][0] = done
     for part in gather_object([mine]):
-        for name in SUMS:
-            found[name] += part[name]
+        for name in found:
+            if name in SUMS or name.startswith(OWN):
+                found[name] += part[name]
         flat, new = ({name: x.reshape(-1, x.shape[-1]) for name, x in one.items() if x.ndim == 3}
                      for one in (found, part))  # fmt: skip
         of_kind = {kind: {field: new[f"{field}_{kind}"] for field in FIELDS} for kind in ("strongest", "kept")}
@@ -203,20 +216,22 @@ def _packed(model: Any, run: Run | None, texts: Iterable[str], tokens: int, leng
     return rows if bos is None else torch.nn.functional.pad(rows, (1, 0), value=bos)
 
 
-def _empty(shape: tuple[int, int], rows: Int[np.ndarray, "row pos"]) -> dict[str, np.ndarray]:
+def _empty(
+    shape: tuple[int, int], rows: Int[np.ndarray, "row pos"], measures: Iterable[str] = ()
+) -> dict[str, np.ndarray]:
     """Nothing read yet: all arrays of [layer head], in their final size."""
     kept = {f"{field}_{kind}": np.full((*shape, size), -1, np.float32 if field in ("score", "first") else np.int32)
             for kind, size in (("kept", KEPT), ("strongest", STRONGEST)) for field in FIELDS}  # fmt: skip
     distances = (bin_of(rows.shape[1] - 1) + 1,)
     sums = {name: np.zeros(shape + distances * name.startswith("mass")) for name in SUMS}
     return {
-        **sums, **kept,
+        **sums, **kept, **empty(measures, shape),
         "lot": np.full((*shape, KEPT), np.inf, np.float32), "tokens": rows.astype(np.int32, copy=False),
         "done": np.zeros(1, np.int64),
     }  # fmt: skip
 
 
-def _whole(kept: tuple[dict[str, np.ndarray], str] | None) -> tuple[dict[str, np.ndarray], str] | None:
+def _whole(kept: tuple[dict[str, np.ndarray], str, str] | None) -> tuple[dict[str, np.ndarray], str, str] | None:
     """What a file held; ValueError where it is no survey of ours: files come from anywhere.
 
     None for one without sums of squares: older ones looked at the same few places of all rows of a batch.
@@ -226,7 +241,7 @@ def _whole(kept: tuple[dict[str, np.ndarray], str] | None) -> tuple[dict[str, np
     arrays = kept[0]
     tokens, heads = arrays.get("tokens", np.zeros(0)), arrays.get("entropy", np.zeros(0))
     if tokens.ndim == heads.ndim == 2 and tokens.shape[1] > 1:
-        ours = _empty((heads.shape[0], heads.shape[1]), tokens)
+        ours = _empty((heads.shape[0], heads.shape[1]), tokens, names_in(arrays))
         ends = {"row": tokens.shape[0], "query": tokens.shape[1], "key": tokens.shape[1]}
         if (
             {name: (x.shape, x.dtype) for name, x in arrays.items()} == {n: (x.shape, x.dtype) for n, x in ours.items()}
@@ -244,7 +259,7 @@ def bin_of(distance: int) -> int:
 
 
 @torch.no_grad()
-def _scan(model: Any, rows: Int[Tensor, "batch pos"], begin: int, found: dict[str, np.ndarray]) -> None:
+def _scan(model: Any, rows: Int[Tensor, "batch pos"], begin: int, found: dict[str, np.ndarray], own: OwnSums) -> None:
     """Read some rows, the first of which is number `begin`, into what was found."""
     n = rows.shape[1]
     rng = np.random.default_rng([begin, n])
@@ -281,6 +296,7 @@ def _scan(model: Any, rows: Int[Tensor, "batch pos"], begin: int, found: dict[st
             into[name] += sums.sum(0)
             into[f"{name}_squared"] += (sums**2).sum(0)
             into[f"{name}_by_looks"] += sums.sum(0) * len(at)
+        own.add(into, call, at, rows[some])
         place = (begin + some)[:, None, None].expand(score.shape)
         new = {"row": place, "query": at.expand(score.shape), "key": key, "score": score, "first": weights[..., 0]}
         flat = {name: x.transpose(0, 1).flatten(1).numpy() for name, x in new.items()}
@@ -304,7 +320,7 @@ def _keep(
     return np.take_along_axis(rank, best, 1)
 
 
-def _dataset(found: dict[str, np.ndarray], corpus: str) -> xr.Dataset:
+def _dataset(found: dict[str, np.ndarray], corpus: str, told: str) -> xr.Dataset:
     import xarray as xr
 
     heads = ("layer", "head")
@@ -321,6 +337,7 @@ def _dataset(found: dict[str, np.ndarray], corpus: str) -> xr.Dataset:
         {
             **{name: (over(name), values) for name, values in means.items()},
             **{f"{name}_se": (over(name), _standard_error(found, name, means[name])) for name in means},
+            **variables(found, int(found["done"][0]), told),
             "n_looks": (heads, found["n_looks"].astype(np.int64)),
             **{f"{field}_{kind}": ((*heads, kind), found[f"{field}_{kind}"])
                for kind in ("kept", "strongest") for field in FIELDS},
@@ -333,13 +350,10 @@ def _dataset(found: dict[str, np.ndarray], corpus: str) -> xr.Dataset:
 
 
 def _standard_error(found: dict[str, np.ndarray], name: str, mean: np.ndarray) -> np.ndarray:
-    """Of a sum over rows divided by their looks, from how the rows differ; nan of one row, and without looks."""
-    rows, looks, squared = int(found["done"][0]), found["n_looks"], found["looks_squared"]
+    looks, squared = found["n_looks"], found["looks_squared"]
     if name == "mass":
         looks, squared = looks[..., None], squared[..., None]
-    left = found[f"{name}_squared"] - 2 * mean * found[f"{name}_by_looks"] + mean**2 * squared
-    few = rows / (rows - 1) if rows > 1 else np.nan
-    return np.sqrt(np.maximum(left, 0) * few) / np.where(looks > 0, looks, np.nan)
+    return ratio_error(mean, looks, found[f"{name}_squared"], found[f"{name}_by_looks"], squared, int(found["done"][0]))
 
 
 def deciles(found: xr.Dataset, layer: int, head: int, each: int = 1) -> list[tuple[int, list[int]]]:

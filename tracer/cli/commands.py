@@ -124,6 +124,7 @@ def _view(args: list[str]) -> Callable[..., int]:
         runs: tyro.conf.Positional[tuple[str, ...]] = (), /, host: str = HERE[0], port: int | None = None,
         read_only: bool = not here, browser: bool = here and sys.stdin.isatty(), build: tuple[str, ...] = (),
         token: bool = False, layout: str | None = None, pages: str | None = None, clamp: tuple[str, ...] = (),
+        measures: tuple[str, ...] = (),
     ) -> int:  # fmt: skip
         """Open the dashboard in the browser: every run of a folder, or one run, or the offer to train the demo.
 
@@ -148,8 +149,10 @@ def _view(args: list[str]) -> Callable[..., int]:
                 the menu. The code runs with your rights, for everybody who opens the page.
             clamp: Clamps that are functions, "L1H2 = module:function", which may run where a run was trained with the
                 same ones. The code runs with your rights.
+            measures: Measures of your own, as module:name, that Find takes over a corpus too. The code runs with your
+                rights.
         """
-        return serving.view(runs, host, port, read_only, browser, build, token, layout, pages, clamp)
+        return serving.view(runs, host, port, read_only, browser, build, token, layout, pages, clamp, measures)
 
     return view
 

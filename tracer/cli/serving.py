@@ -23,7 +23,7 @@ from tracer.cli import own_pages
 from tracer.cli.output import say
 from tracer.config import Clamp
 from tracer.files import private
-from tracer.named_code import allow_clamps
+from tracer.named_code import allow_clamps, allow_measures
 
 APP = Path(tracer.__file__).resolve().parent.parent / "dashboard" / "app.py"
 """Beside this very package: a folder named dashboard in the working directory is somebody's own."""
@@ -38,6 +38,7 @@ def view(
     runs: tuple[str, ...] = (), /, host: str = "localhost", port: int | None = None,
     read_only: bool = False, browser: bool = True, build: tuple[str, ...] = (), token: bool = False,
     layout: str | None = None, pages: str | None = None, clamp: tuple[str, ...] = (),
+    measures: tuple[str, ...] = (),
 ) -> int:  # fmt: skip
     """Serve the dashboard until Ctrl-C; `tracer.cli.commands` says what each word means."""
     from tracer.huggingface import building
@@ -45,6 +46,7 @@ def view(
     from tracer.store.following import follow, update
 
     building.allow(*build, layout=layout)
+    allow_measures(*measures)
     allow_clamps(*(one.code for one in map(Clamp.parse, clamp) if one.code))
     if pages:
         own_pages.files(pages)

@@ -14,7 +14,7 @@ from tracer.heads import masks
 from tracer.heads.blocks import HeadStats, stats
 from tracer.heads.definitions import Keys, Queries, pattern, scores
 from tracer.heads.explicit import stats_from_pattern
-from tracer.heads.row_block import OwnRows
+from tracer.heads.row_block import OwnRows, RowBlock
 from tracer.heads.row_maxima import row_maxima
 
 
@@ -112,6 +112,24 @@ class AttentionCall:
                 return self.weights[:, :, rows]
             q, k = self._qk
             return pattern(q[:, rows], k, scale=self.scale, causal=False, mask=self.full_mask(rows))
+
+    @torch.no_grad()
+    def row_block(self, rows: Int[Tensor, " rows"], tokens: Int[Tensor, "batch pos"] | None = None) -> RowBlock:
+        """Query rows, each as far from the next, as a measure of one's own reads them: a copy."""
+        whole, last = self.pattern(rows).float(), self.positions
+        vectors = {"v": self.v[:, :last].clone()}
+        if self.weights is None:
+            q, k = self._qk
+            with torch.autocast(self.v.device.type, enabled=False):
+                found = scores(q[:, rows], k, scale=self.scale, causal=False, mask=self.full_mask(rows))
+            lse, vectors = found.float().logsumexp(-1), vectors | {"q": q[:, rows], "k": k[:, :last].clone()}
+        elif self.largest is None:
+            lse = torch.full_like(whole[..., 0], float("nan"))
+        else:
+            lse = self.largest[:, :, rows].squeeze(-1) - whole.amax(-1).log()
+        lse = lse.masked_fill(whole.sum(-1) == 0, float("-inf"))
+        start, apart = int(rows[0]), int(rows[1] - rows[0]) if len(rows) > 1 else 1
+        return RowBlock(whole[..., :last], lse, start, 0, self.causal, tokens, vectors, apart)
 
     def full_mask(self, rows: slice | Int[Tensor, " rows"] = slice(None)) -> Tensor | None:
         """Mask and causality of some query rows as one mask; positions ahead are hidden, extra keys are not."""

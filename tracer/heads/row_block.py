@@ -33,11 +33,13 @@ class RowBlock:
     """All of each sequence; None where the model reads none, or queries and keys are not the same tokens."""
     vectors: Mapping[str, Tensor]
     """q [batch query_pos head d_head], k and v [batch key_pos kv_head d_head]: what is known of them."""
+    apart: int = 1
+    """Positions from one of these rows to the next: a survey looks at one in so many."""
 
     @property
     def positions(self) -> range:
         """Of the rows, in the sequence."""
-        return range(self.start, self.start + self.pattern.shape[2])
+        return range(self.start, self.start + self.apart * self.pattern.shape[2], self.apart)
 
     @property
     def q(self) -> Float[Tensor, "batch query_pos head d_head"]:

@@ -55,6 +55,10 @@ class Measure:
     """The value that uniform attention, or a model that knows nothing, would have; nan where that is undefined."""
 
     @property
+    def label_with_unit(self) -> str:
+        return f"{self.label} ({self.unit})" if self.unit else self.label
+
+    @property
     def attrs(self) -> dict[str, str | float]:
         """What is said of it beside its array, by the names of the CF conventions where they have one."""
         return self.attributes(None)

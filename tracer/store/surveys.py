@@ -21,16 +21,20 @@ def survey_path(directory: Path, name: str) -> Path:
     return directory / "surveys" / f"{name}.safetensors"
 
 
-def write_survey(directory: Path, name: str, arrays: dict[str, np.ndarray], corpus: str) -> None:
-    """A reader sees the survey as it was, or as it is. `corpus`: what was read, in words."""
+def write_survey(directory: Path, name: str, arrays: dict[str, np.ndarray], corpus: str, measures: str = "{}") -> None:
+    """A reader sees the survey as it was, or as it is. `corpus`: what was read, in words; `measures`: what is said of
+    a user's, as JSON."""
     from safetensors.numpy import save
 
     refuse_links(directory)
-    write_bytes(survey_path(directory, name), sealed(save(arrays, {"corpus": corpus})), directory)
+    write_bytes(survey_path(directory, name), sealed(save(arrays, {"corpus": corpus, "measures": measures})), directory)
 
 
-def read_survey(directory: Path, name: str) -> tuple[dict[str, np.ndarray], str] | None:
-    """The arrays and the corpus in words, or None where this was not surveyed; ValueError for a damaged file."""
+def read_survey(directory: Path, name: str) -> tuple[dict[str, np.ndarray], str, str] | None:
+    """The arrays, the corpus in words and what is said of measures, or None where this was not surveyed.
+
+    ValueError for a damaged file.
+    """
     path = survey_path(directory, name)
     if not path.exists():
         return None
@@ -39,7 +43,8 @@ def read_survey(directory: Path, name: str) -> tuple[dict[str, np.ndarray], str]
         verify(path, directory)
         with safe_open(path, framework="numpy") as file:
             arrays = {key: file.get_tensor(key) for key in list(file.keys())}
-            return arrays, (file.metadata() or {}).get("corpus", "")
+            said = file.metadata() or {}
+            return arrays, said.get("corpus", ""), said.get("measures", "{}")
     except (SafetensorError, OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read ({error}): remove it and survey again") from error
 

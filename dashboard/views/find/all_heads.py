@@ -15,8 +15,9 @@ from dashboard.shared import choosers, prompts
 from dashboard.shared.figures import by_head, scatter
 from dashboard.shared.plots import plot
 from dashboard.shared.sweeping import draw_sweeping
+from dashboard.views.find.survey_data import own_means
 from tracer.measures.aliases import Head
-from tracer.pictures.scales import Scale
+from tracer.pictures.scales import Scale, of_measure
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -93,10 +94,16 @@ def _known(run: Run, trace: xr.Dataset, survey: xr.Dataset | None, step: int) ->
         for name, words in MEANS.items():
             values = survey[name].values
             found[f"corpus_{name}"] = Known(f"Corpus: {words}", lambda values=values: values, _from_zero)
+        for name, row in own_means(survey).items():
+            values = survey[name].values
+            found[f"corpus_{name}"] = Known(
+                f"Corpus: {row.label_with_unit}", lambda values=values: values,
+                lambda values, row=row: of_measure(row, run.about.setting, values),
+            )  # fmt: skip
     for name in head_scores.head_measures(trace):
         values, known_as = head_scores.head_means(trace, name, step), choosers.measure_of(run, name)
         found[name] = Known(
-            f"{known_as.label}{f' ({known_as.unit})' if known_as.unit else ''}", lambda values=values: values,
+            known_as.label_with_unit, lambda values=values: values,
             lambda values, name=name: choosers.scale(name, run, values),
         )  # fmt: skip
     return found

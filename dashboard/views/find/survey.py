@@ -17,6 +17,7 @@ from dashboard.views.find.all_heads import MEANS
 from dashboard.views.find.passages import as_prompt
 from dashboard.views.find.survey_data import SurveyPassages
 from tracer.measures.aliases import Head
+from tracer.named_code import measures_here
 from tracer.pictures import passages
 from tracer.pictures.passages import Group
 from tracer.pictures.payload import visible
@@ -64,6 +65,8 @@ def _offer(run: Run, step: int) -> None:
         )  # fmt: skip
         tokens = st.selectbox("Tokens", TOKENS, index=1, format_func=lambda n: f"{n:,}", key="survey_tokens", width=140)
         asked = st.form_submit_button("Read it", icon=":material/menu_book:")
+        if own := measures_here():
+            st.caption(f"Measured too: {', '.join(own)}")
     if not asked:
         return
     bar = st.progress(0.0, "Reading …")
@@ -98,11 +101,12 @@ def _draw_found(run: Run, step: int, found: xr.Dataset, head: Head) -> None:
         return
     left, right = st.columns([4, 5], gap="large")
     with left:
+        means = MEANS | {name: row.label_with_unit for name, row in survey_data.own_means(found).items()}
         numbers = {
-            label: [float(one[name]) for name in MEANS], "standard error": [float(one[f"{name}_se"]) for name in MEANS],
-            "all heads": [float(found[name].mean()) for name in MEANS],
+            label: [float(one[name]) for name in means], "standard error": [float(one[f"{name}_se"]) for name in means],
+            "all heads": [float(found[name].mean()) for name in means],
         }  # fmt: skip
-        table({"mean over its looks": list(MEANS.values()), **numbers},
+        table({"mean over its looks": list(means.values()), **numbers},
               key="survey_means", alt=f"Means of {label} over the corpus",
               config={name: st.column_config.NumberColumn(format="%.3f") for name in numbers})  # fmt: skip
         st.markdown("**How far it looks**")

@@ -16,6 +16,9 @@ from dashboard import loading
 from dashboard.loading import prompt_tokens
 from dashboard.loading.kept import of_run
 from tracer.measures.aliases import Head
+from tracer.measures.described import in_trace, measures_in
+from tracer.measures.measure import Measure
+from tracer.named_code import measures_here
 from tracer.pictures import passages
 from tracer.pictures.passages import Passage
 from tracer.pictures.scales import head_label
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
     from tracer.analysis.head_jobs import Jobs
 
+OURS = {"entropy", "sink", "sharpest", "n_looks"}
 Key = tuple[str, str, int, str, int]
 """Directory, job, step, corpus and tokens read: a survey."""
 STRONGEST = 4
@@ -54,7 +58,12 @@ def make(run: Run, step: int, corpus: str, tokens: int, progress: Callable[[int,
     from tracer.analysis.survey import survey
 
     torch.set_num_threads(1)
-    survey(run, corpus or None, step=step, tokens=tokens, progress=progress)
+    survey(run, corpus or None, step=step, tokens=tokens, measures=measures_here(), progress=progress)
+
+
+def own_means(found: xr.Dataset) -> dict[str, Measure]:
+    """Measures of a user's that the survey holds, by name."""
+    return {name: in_trace(found, name) for name in measures_in(found, ("layer", "head")) if name not in OURS}
 
 
 def key_of(run: Run, step: int, found: xr.Dataset) -> Key:

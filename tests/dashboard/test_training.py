@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dashboard import loading, state
+from dashboard.views.training.curve_lines import end_of
 from dashboard.views.training.facts import _duration, printable
-from dashboard.views.training.page import _end
 from tests.dashboard.words import written
 from tracer.store.layout import Lock
 
@@ -69,8 +69,8 @@ def test_perplexity_is_the_same_lines_lifted(open_page, small_run, sent):
 def test_the_band_of_a_loss_of_few_rows_ends_at_0(small_run):
     trace = small_run.trace[["val_loss", "val_loss_se"]].load()
     trace["val_loss_se"] = trace["val_loss_se"] * 0 + 2.0
-    assert (_end(trace, "val_loss", -1) == 0).all() and (_end(trace, "val_loss", 1) > trace["val_loss"] + 3).all()
-    assert np.isnan(_end(trace.drop_vars("val_loss_se"), "val_loss", -1)).all()
+    assert (end_of(trace, "val_loss", -1) == 0).all() and (end_of(trace, "val_loss", 1) > trace["val_loss"] + 3).all()
+    assert np.isnan(end_of(trace.drop_vars("val_loss_se"), "val_loss", -1)).all()
 
 
 def test_log_steps(open_page, sent):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tracer.files.disk import Damaged
-from tracer.store import remote
+from tracer.store import copies, remote
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -135,4 +135,4 @@ def test_a_file_of_tomorrow_is_no_sign_of_life(
     copy = tmp_path / "remote" / "x" / "run"
     copy.mkdir(parents=True)
     copy.with_name(".run.json").write_text(json.dumps({"newest": time.time() - ago}))
-    assert remote.alive(copy) is alive
+    assert copies.alive(copy) is alive

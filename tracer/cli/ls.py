@@ -24,8 +24,9 @@ def ls(root: str | None = None, /, find: str = "", json: bool = False) -> int:
     """
     from tracer.store import PLACES, broken_runs, list_runs
     from tracer.store.choosing import found_by, names_in, values_of
+    from tracer.store.copies import is_url, origin
     from tracer.store.housekeeping import note
-    from tracer.store.remote import is_url, mirror_all, origin
+    from tracer.store.remote import mirror_all
 
     holds, names = found_by(find), names_in(find)
     folder, elsewhere = root, {}

@@ -42,7 +42,7 @@ def view(
 ) -> int:  # fmt: skip
     """Serve the dashboard until Ctrl-C; `tracer.cli.commands` says what each word means."""
     from tracer.huggingface import building
-    from tracer.store import PLACES, remote
+    from tracer.store import PLACES, copies
     from tracer.store.following import follow, update
 
     building.allow(*build, layout=layout)
@@ -51,7 +51,7 @@ def view(
     if pages:
         own_pages.files(pages)
     roots, run = _where(runs)
-    for url, why in update([] if runs else [place for place in PLACES if remote.is_url(place)]).items():
+    for url, why in update([] if runs else [place for place in PLACES if copies.is_url(place)]).items():
         say(f"{url} is shown as it was last fetched: {why}")
     chosen = os.environ.get("MANYEYES_TOKEN", "")
     made = secrets.token_urlsafe(24) if not chosen and (token or host not in HERE) else ""
@@ -73,7 +73,7 @@ def view(
         say("Ctrl-C ends it.")
         if browser:
             webbrowser.open(url)  # the browser's command line is read by all: the token is typed, or the link clicked
-        for url in filter(remote.is_url, runs or PLACES):
+        for url in filter(copies.is_url, runs or PLACES):
             follow(url)
         with contextlib.suppress(KeyboardInterrupt):
             return server.wait()
@@ -82,11 +82,11 @@ def view(
 
 def _where(names: tuple[str, ...]) -> tuple[list[Path], str]:
     """The folders of runs to show, none for those that are shown by default, and the run to begin with."""
-    from tracer.store import remote, resolve
+    from tracer.store import copies, remote, resolve
 
     roots, first = [], ""
     for name in names:
-        directory = remote.fetch(name) if remote.is_url(name) else resolve(name)
+        directory = remote.fetch(name) if copies.is_url(name) else resolve(name)
         if (directory / "run.json").is_file():
             first, directory = first or directory.name, directory.parent
         elif not directory.is_dir():

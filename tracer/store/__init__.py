@@ -2,6 +2,7 @@
 
 from tracer.files.disk import BrokenSnapshot
 from tracer.store.about import About
+from tracer.store.copies import is_address
 from tracer.store.effects_file import EffectsWriter
 from tracer.store.layout import (
     FOREIGN_FORMAT,
@@ -14,7 +15,6 @@ from tracer.store.layout import (
     newest,
 )
 from tracer.store.places import PLACES, ROOT, ROOTS, broken_runs, list_runs, open_run, resolve
-from tracer.store.remote import is_address
 from tracer.store.run import Run
 from tracer.store.trace import Variable, nearest_row
 from tracer.store.writer import RunWriter, unused

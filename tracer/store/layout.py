@@ -24,7 +24,7 @@ import weakref
 from pathlib import Path
 
 from tracer.files.disk import LOCKLESS, lockable, refuse_link, refuse_links
-from tracer.store.remote import refuse_writing
+from tracer.store.copies import refuse_writing
 from tracer.store.sign_of_life import SignOfLife, trains_elsewhere
 
 FORMAT, FOREIGN_FORMAT = 1, 2

@@ -6,22 +6,22 @@ import os
 import sys
 from pathlib import Path
 
-from tracer.store import remote
+from tracer.store import copies, remote
 from tracer.store.meta import read_meta
 from tracer.store.run import Run
 
-PLACES = tuple(remote.split(os.environ.get("MANYEYES_RUNS", ""))) or ("checkpoints",)
+PLACES = tuple(copies.split(os.environ.get("MANYEYES_RUNS", ""))) or ("checkpoints",)
 """Where runs are looked for: checkpoints/, or the folders and URLs of MANYEYES_RUNS, with ":" between them."""
-ROOTS = tuple(remote.below(place) if remote.is_url(place) else Path(place) for place in PLACES)
+ROOTS = tuple(copies.below(place) if copies.is_url(place) else Path(place) for place in PLACES)
 """Their folders; of a URL that of the copies, which `tracer ls` and `manyeyes` bring up to date."""
-ROOT = next((Path(place) for place in PLACES if not remote.is_url(place)), Path("checkpoints"))
+ROOT = next((Path(place) for place in PLACES if not copies.is_url(place)), Path("checkpoints"))
 """The one that new runs go to."""
 
 
 def resolve(name: str | Path, root: Path | None = None) -> Path:
     """A directory as given, or a name under `checkpoints/` (or the first of `ROOTS` that has it)."""
-    if remote.is_url(name):
-        remote.refuse_writing(name)
+    if copies.is_url(name):
+        copies.refuse_writing(name)
     path = Path(name)
     if path.is_absolute() or len(path.parts) != 1 or path.name == ".." or (path / "run.json").is_file():
         return path
@@ -36,7 +36,7 @@ def open_run(name: str | Path) -> Run:
 
     Of a URL a copy is made here, of weights when they are asked for; `run.refresh()` brings it up to date.
     """
-    return Run(remote.mirror(name) if isinstance(name, str) and remote.is_url(name) else resolve(name))
+    return Run(remote.mirror(name) if isinstance(name, str) and copies.is_url(name) else resolve(name))
 
 
 def list_runs(root: str | Path | None = None) -> list[Run]:
@@ -44,7 +44,7 @@ def list_runs(root: str | Path | None = None) -> list[Run]:
 
     A URL that is given is fetched; of those of MANYEYES_RUNS the copies are listed that `tracer ls` or `manyeyes` made.
     """
-    if isinstance(root, str) and remote.is_url(root):
+    if isinstance(root, str) and copies.is_url(root):
         root, _ = remote.mirror_all(root)
     runs = []
     for directory in _named(root).values():

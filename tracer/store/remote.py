@@ -1,8 +1,7 @@
 """Runs that lie elsewhere: a copy of each is kept here, so that everything else reads a folder.
 
-`MANYEYES_CACHE`/remote/<hash of the folder's URL>/<run>/ holds what was fetched, `.<run>.json` beside it where it comes
-from and what is there. That file is never the run's own, so no run can name an address. What is small is fetched when
-it is new or changed; weights, when they are asked for. A live run is fetched so that no row is seen before its arrays:
+Where it lies, `tracer.store.copies` says. What is small is fetched when it is new or changed; weights, when they are
+asked for. A live run is fetched so that no row is seen before its arrays:
 1. run.json and the `step` of each trace, 2. the list of files, 3. what changed of the others, 4. kept in reverse order.
 A web server has no such list, only pages and files to ask for one by one: while the same job writes, a refresh asks for
 none of a trace that has no new row, and of one that has for what may have changed since the last list (`_open`).
@@ -10,12 +9,8 @@ none of a trace that has no new row, and of one that has for what may have chang
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import json
-import os
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import wraps
@@ -28,10 +23,9 @@ from tracer.files.disk import (
     MOST_TOKENIZER,
     Damaged,
     alone,
-    cache_folder,
-    read_json,
     write_bytes,
 )
+from tracer.store.copies import KEPT, NAME, below, note_of, note_path, place_of
 
 SCHEMES = {
     "s3": "s3fs", "gs": "gcsfs", "hf": "huggingface_hub", "ssh": "paramiko", "sftp": "paramiko",
@@ -52,106 +46,16 @@ TOGETHER = 64 << 20
 """Bytes that are fetched at a time."""
 MARKS = ("ETag", "etag", "blob_id", "mtime", "LastModified")
 """What tells a changed file of the same size; the first that a store gives."""
-SILENCE = 120.0
-"""Seconds without a newer file after which a training elsewhere counts as interrupted."""
 HEAD = re.compile(r"run\.json|(trace|updates|effects)\.zarr(/[^/]+)?/step/c/[0-9]+")
 STEP = re.compile(r"((?:trace|updates)\.zarr)/step/c/([0-9]+)")
 CHUNK = re.compile(r"((?:trace|updates)\.zarr/\w+/)(?:zarr\.json|c/([0-9]+)(?:/[0-9]+)*)")
-KEPT = re.compile(r"(snapshots|states)/([0-9]{6,12})\.safetensors")
 JOB = ("created", "host", "pid", "resumed")
 """What run.json says of the process that writes: another one may take rows back."""
-NAME = re.compile(r"\w[\w.-]*")
-URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Listing = dict[str, list[Any]]
 """Of each file its size and its mark."""
-
-
-def is_url(name: object) -> bool:
-    return isinstance(name, str) and bool(URL.match(name))
-
-
-def is_address(name: object) -> bool:
-    """A URL, or what Path makes of one: s3:/bucket. One letter is a drive of Windows."""
-    return bool(re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(name)))
-
-
-def split(places: str) -> list[str]:
-    """Folders and URLs with os.pathsep between them; the ":" of a scheme and of a port separate nothing."""
-    url = r"[A-Za-z][A-Za-z0-9+.-]+://[^/:;]*(?::[0-9]+(?=[/:;]|$))?"
-    return re.findall(rf"{url}[^{os.pathsep}]*|[^{os.pathsep}]+", places)
-
-
-def below(url: str) -> Path:
-    """The folder in which the copies of all runs below a URL are, or would be."""
-    return _place(f"{url.rstrip('/')}/run")[0].parent
-
-
-def _folder() -> Path:
-    return _resolved(cache_folder() / "remote")
-
-
-@functools.cache
-def _resolved(folder: Path) -> Path:
-    """Asked three times for each run of a list."""
-    return folder.resolve()
-
-
-def _place(url: str) -> tuple[Path, str]:
-    """Where the copy of a run is, and its URL without what does not count."""
-    url = url.rstrip("/")
-    above, _, name = url.rpartition("/")
-    if not NAME.fullmatch(name) or above.endswith(":/"):
-        raise ValueError(f"{url} names no folder of a run: {name!r} is no run's name")
-    return _folder() / hashlib.sha256(above.encode()).hexdigest()[:16] / name, url
-
-
-def _note(directory: Path) -> Path:
-    return directory.with_name(f".{directory.name}.json")
-
-
-def is_copy(directory: Path) -> bool:
-    """Does it lie where copies of runs at URLs are?"""
-    return directory.resolve().parent.parent == _folder()
-
-
-def _noted(directory: Path) -> dict[str, Any]:
-    """Where a copy comes from, what is there and what is here; empty for a folder that is no copy."""
-    directory = directory.resolve()
-    if not is_copy(directory):
-        return {}
-    try:
-        return read_json(_note(directory), directory.parent, MOST_LINES)
-    except (OSError, ValueError):
-        return {}
-
-
-def origin(directory: Path) -> str:
-    """The URL that a folder is the copy of; empty where it is a run of its own."""
-    return _noted(directory).get("url", "")
-
-
-def refuse_writing(name: str | Path) -> None:
-    """ValueError for a run that lies elsewhere."""
-    if url := name if is_url(name) else origin(Path(name)):
-        raise ValueError(
-            f"{url} lies elsewhere and is only read: write to a folder of this machine and copy that there "
-            f"(aws s3 sync, rsync, hf upload), or copy the run here first"
-        )
-
-
-def steps(directory: Path, folder: str) -> list[int]:
-    """Steps of which a folder at the origin, snapshots or states, holds a file."""
-    names = (KEPT.fullmatch(name) for name in _noted(directory).get("there", {}))
-    return sorted(int(found[2]) for found in names if found and found[1] == folder)
-
-
-def alive(directory: Path) -> bool:
-    """Was a file of a training at the URL written within SILENCE? Of a folder its lock's file says it."""
-    noted = _noted(directory)
-    return bool(noted) and abs(time.time() - noted["newest"]) < SILENCE  # no time of tomorrow, by another clock
 
 
 def _store(url: str) -> tuple[Any, str]:
@@ -301,10 +205,10 @@ def _in_words(ask: Callable[P, T]) -> Callable[P, T]:
 def mirror(url: str, whole: bool = True, tries: int = 3, anew: bool = True) -> Path:
     """Bring the copy of a run up to date, of weights only the list; its folder. `whole`: more than run.json; `anew`:
     look at every file of a web server's, and not only at what a run that goes on may have changed."""
-    directory, url = _place(url)
+    directory, url = place_of(url)
     fs, root = _store(url)
     root = root.rstrip("/")
-    noted = _noted(directory)
+    noted = note_of(directory)
     here: Listing = noted.get("here", {})
     before: Listing = noted.get("there") or _list(fs, root)[0]
     if "run.json" not in before:
@@ -332,7 +236,7 @@ def mirror(url: str, whole: bool = True, tries: int = 3, anew: bool = True) -> P
         heads = {name: content for name, content in heads.items() if not (directory / name).exists()}
     weights = {name for name in there if name.split("/")[0] in WEIGHTS}
     with alone(directory):
-        fetched = _noted(directory).get("here", {})  # meanwhile others have brought weights
+        fetched = note_of(directory).get("here", {})  # meanwhile others have brought weights
         here |= {name: mark for name, mark in fetched.items() if name.split("/")[0] in WEIGHTS}
         for name in {*here, *weights}:
             if name not in there or (name in weights and here.get(name) != there[name]):
@@ -351,14 +255,14 @@ def mirror(url: str, whole: bool = True, tries: int = 3, anew: bool = True) -> P
 
 def _write_note(directory: Path, note: dict[str, Any]) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    write_bytes(_note(directory), json.dumps(note).encode())
+    write_bytes(note_path(directory), json.dumps(note).encode())
 
 
 @_in_words
 def bring(path: Path) -> Path:
     """Fetch a file of weights of a copy if it is not here yet; the path as given."""
     directory = path.parent.parent if path.parent.name in WEIGHTS else path.parent
-    if path.exists() or not (noted := _noted(directory)):
+    if path.exists() or not (noted := note_of(directory)):
         return path
     name = path.relative_to(directory).as_posix()
     if name not in noted["there"]:
@@ -378,7 +282,7 @@ def bring(path: Path) -> Path:
             raise Damaged(f"{noted['url']}/{name} changed while it was fetched: open the run again")
         with alone(directory):
             aside.replace(path)
-            now = _noted(directory) or noted  # another process may have refreshed it meanwhile
+            now = note_of(directory) or noted  # another process may have refreshed it meanwhile
             _write_note(directory, {**now, "here": {**now["here"], name: noted["there"][name]}})
     return path
 
@@ -415,4 +319,4 @@ def fetch(url: str) -> Path:
 def place(url: str) -> Path:
     """The folder in which the copies of a URL are: of all runs of a folder, or of a run and those beside it."""
     url = url.rstrip("/")
-    return at if (at := below(url)).is_dir() else _place(url)[0].parent
+    return at if (at := below(url)).is_dir() else place_of(url)[0].parent

@@ -16,7 +16,7 @@ from tracer.huggingface import building
 from tracer.huggingface.architectures import layout_of
 from tracer.measures.abilities import Asked
 from tracer.named_code import no_clamp, why_no_corpus
-from tracer.store import about, remote
+from tracer.store import about, copies, remote
 from tracer.store.effects_file import others, read_effects
 from tracer.store.layout import (
     FORMAT,
@@ -67,11 +67,11 @@ class Run:
 
     @functools.cached_property
     def _is_copy(self) -> bool:
-        return remote.is_copy(self.dir)
+        return copies.is_copy(self.dir)
 
     def refresh(self) -> Run:
         """Fetch what is new of a run that was opened by its URL; one in a folder is read afresh anyway."""
-        if url := remote.origin(self.dir):
+        if url := copies.origin(self.dir):
             remote.mirror(url, anew=False)
         return self
 
@@ -145,7 +145,7 @@ class Run:
         """Is a process training this run right now? Of one at a URL: was a file of it written just now?"""
         if is_locked(self.dir):
             return True
-        return self._is_copy and remote.alive(self.dir) and self.meta["status"] == "training"
+        return self._is_copy and copies.alive(self.dir) and self.meta["status"] == "training"
 
     @property
     def status(self) -> str:
@@ -173,7 +173,7 @@ class Run:
         """Steps whose weights are kept, here, at the run's URL or where `tracer.load_hf` found them, in order."""
         meta = self.meta
         there = meta.get("sources", {}) if meta.get("keep_weights", True) else ()
-        return sorted({*steps_in(self.dir / "snapshots"), *remote.steps(self.dir, "snapshots"), *map(int, there)})
+        return sorted({*steps_in(self.dir / "snapshots"), *copies.steps(self.dir, "snapshots"), *map(int, there)})
 
     @property
     def trace(self) -> xr.Dataset:
@@ -344,7 +344,7 @@ class Run:
         return read_lines(self.dir / "samples.jsonl", kinds, most)
 
     def _states(self) -> set[int]:
-        return {*steps_in(self.dir / "states"), *remote.steps(self.dir, "states")}
+        return {*steps_in(self.dir / "states"), *copies.steps(self.dir, "states")}
 
     @property
     def state_steps(self) -> list[int]:

@@ -26,9 +26,9 @@ from tracer.interventions.own_clamps import Given
 from tracer.measures.gradients import gradients
 from tracer.named_code import name_of, note_named
 from tracer.store import FORMAT, Run, RunWriter, open_run, resolve
+from tracer.store.copies import refuse_writing
 from tracer.store.labels import Labels
 from tracer.store.provenance import process, provenance
-from tracer.store.remote import refuse_writing
 from tracer.tracking.scalar_functions import Scalars
 from tracer.tracking.telling import OnFinding, OnRecord, Telling
 from tracer.training.clamping import named_again, with_these

@@ -14,7 +14,7 @@ from dashboard.shared.run_bar import short
 from tracer.config import TrainConfig
 from tracer.presets import PRESETS
 from tracer.store import Run, resolve
-from tracer.store.remote import is_url
+from tracer.store.copies import is_url
 from tracer.training.size import n_params, step_flops
 
 SIZES = {"n_layers": "Layers", "n_heads": "Heads", "d_model": "Width"}

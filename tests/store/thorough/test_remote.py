@@ -17,7 +17,7 @@ import pytest
 from tests import children, trainings
 from tests.waiting import wait
 from tracer.files.disk import Damaged
-from tracer.store import NotARun, following, housekeeping, list_runs, open_run, remote
+from tracer.store import NotARun, copies, following, housekeeping, list_runs, open_run
 from tracer.store.snapshots import load_tensors
 
 KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
@@ -184,7 +184,7 @@ def test_a_live_run_is_followed_and_its_death_seen(tmp_path, bucket, monkeypatch
     process.send_signal(signal.SIGKILL)
     process.wait()
     sync(directory, bucket)
-    monkeypatch.setattr("tracer.store.remote.SILENCE", 0.0)  # what a wait of two minutes comes to
+    monkeypatch.setattr("tracer.store.copies.SILENCE", 0.0)  # what a wait of two minutes comes to
     assert there.refresh().status == "interrupted" and not there.live
     there.trace.load()
 
@@ -235,7 +235,7 @@ def test_the_command_line_lists_and_does_not_write(run, bucket):
     ],
 )
 def test_folders_and_urls_in_one_variable(places, answer):
-    assert remote.split(places) == answer
+    assert copies.split(places) == answer
 
 
 def test_urls_among_the_folders_of_runs(run, bucket, monkeypatch, tmp_path):
@@ -265,7 +265,7 @@ def test_the_dashboard_opens_whatever_is_out_of_reach(run, bucket, monkeypatch, 
     assert told[2].startswith("manyeyes: http://")
     server.terminate()  # it ends its own server
     assert server.wait() == 143
-    assert [one.name for one in list_runs(remote.below("s3://bucket/runs"))] == ["far"]
+    assert [one.name for one in list_runs(copies.below("s3://bucket/runs"))] == ["far"]
 
 
 def test_a_store_that_does_not_answer_is_not_waited_for(bucket, monkeypatch):

@@ -21,7 +21,7 @@ import pytest
 from tests import trainings
 from tests.waiting import wait
 from tracer.files.disk import Damaged
-from tracer.store import NotARun, list_runs, open_run, remote
+from tracer.store import NotARun, copies, list_runs, open_run, remote
 from tracer.store.snapshots import load_tensors
 from tracer.training.loop import resume
 
@@ -108,7 +108,7 @@ def test_weights_that_are_fetched_during_a_refresh_stay(web, monkeypatch):
     monkeypatch.setattr(remote, "_list", then_opened)
     remote.mirror(f"{web[0]}/r")
     assert (there.dir / "snapshots/000002.safetensors").exists()
-    assert "snapshots/000002.safetensors" in remote._noted(there.dir)["here"]
+    assert "snapshots/000002.safetensors" in copies.note_of(there.dir)["here"]
 
 
 def test_a_run_on_a_web_server_reads_like_one_in_a_folder(run, web):
@@ -175,7 +175,7 @@ def test_a_live_run_is_followed_and_its_death_seen(tmp_path, monkeypatch):
         assert len(there.trace["step"]) > before
         process.send_signal(signal.SIGKILL)
         process.wait()
-        monkeypatch.setattr("tracer.store.remote.SILENCE", 0.0)  # what a wait of two minutes comes to
+        monkeypatch.setattr("tracer.store.copies.SILENCE", 0.0)  # what a wait of two minutes comes to
         assert there.refresh().status == "interrupted" and not there.live
 
 

@@ -124,6 +124,7 @@ def _view(args: list[str]) -> Callable[..., int]:
         runs: tyro.conf.Positional[tuple[str, ...]] = (), /, host: str = HERE[0], port: int | None = None,
         read_only: bool = not here, browser: bool = here and sys.stdin.isatty(), build: tuple[str, ...] = (),
         token: bool = False, layout: str | None = None, pages: str | None = None, clamp: tuple[str, ...] = (),
+        tests: tuple[str, ...] = (), roles: tuple[str, ...] = (),
     ) -> int:  # fmt: skip
         """Open the dashboard in the browser: every run of a folder, or one run, or the offer to train the demo.
 
@@ -148,8 +149,13 @@ def _view(args: list[str]) -> Callable[..., int]:
                 the menu. The code runs with your rights, for everybody who opens the page.
             clamp: Clamps that are functions, "L1H2 = module:function", which may run where a run was trained with the
                 same ones. The code runs with your rights.
+            tests: Tests of your own on the verdict card of Ablate (tracer.head_test), as module:name. The code runs
+                with your rights.
+            roles: Roles of heads of your own on Circuits (tracer.role), as module:name.
         """
-        return serving.view(runs, host, port, read_only, browser, build, token, layout, pages, clamp)
+        return serving.view(
+            runs, host, port, read_only, browser, build, token, layout, pages, clamp, tests, roles
+        )  # fmt: skip
 
     return view
 

@@ -25,7 +25,9 @@ if "OMP_WAIT_POLICY" not in os.environ:
 
 if TYPE_CHECKING:
     from tracer import ablate, data, diagnosis, heads, measures, pictures, store
+    from tracer.ablate.own_tests import head_test
     from tracer.ablate.patching import patch
+    from tracer.analysis.head_roles import role, roles
     from tracer.analysis.logit_attribution import logit_attribution, logit_lens
     from tracer.analysis.notebook import show
     from tracer.analysis.run_sweep import sweep_run
@@ -59,7 +61,8 @@ _HOME = {
     "TrainConfig": "config", "Transformer": "model", "PRESETS": "presets", "preset": "presets", "Run": "store",
     "LightningCallback": "watching.callbacks", "TrainerCallback": "watching.callbacks",
     "logit_attribution": "analysis.logit_attribution", "logit_lens": "analysis.logit_attribution",
-    "patch": "ablate.patching", "load_hf": "huggingface.loading", "open_hf": "watching.opening",
+    "head_test": "ablate.own_tests", "patch": "ablate.patching", "role": "analysis.head_roles",
+    "roles": "analysis.head_roles", "load_hf": "huggingface.loading", "open_hf": "watching.opening",
     "Layout": "huggingface.architectures", "watch": "watching.watch", "list_runs": "store", "open_run": "store",
     "fork": "training.loop", "resume": "training.loop", "train": "watching.train", "sweep_run": "analysis.run_sweep",
     "diagnose": "diagnosis", "to_bridge": "export.bridge", "to_huggingface": "export.to_huggingface",
@@ -75,10 +78,10 @@ _MODULES = {
 __all__ = [
     "PRESETS", "ClampedHead", "DataConfig", "Layout", "LightningCallback", "LossBatch", "ModelConfig", "OptimConfig",
     "Probe", "RecordConfig", "RowBlock", "Run", "TrainConfig", "TrainerCallback", "Transformer", "ablate", "clamp",
-    "data", "diagnose", "diagnosis", "fork", "heads", "list_runs", "load_hf", "logit_attribution", "logit_lens",
-    "measure", "measures", "open_hf", "open_run", "patch", "pictures", "preset", "probes", "resume", "rule", "scalar",
-    "show", "store",
-    "survey", "sweep_run", "to_bridge", "to_huggingface", "train", "watch", "why",
+    "data", "diagnose", "diagnosis", "fork", "head_test", "heads", "list_runs", "load_hf", "logit_attribution",
+    "logit_lens", "measure", "measures", "open_hf", "open_run", "patch", "pictures", "preset", "probes", "resume",
+    "role", "roles", "rule", "scalar", "show", "store", "survey", "sweep_run", "to_bridge", "to_huggingface", "train",
+    "watch", "why",
 ]  # fmt: skip
 
 

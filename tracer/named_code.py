@@ -80,8 +80,20 @@ def why_no_corpus(corpus: str) -> str:
     )
 
 
-CLAMPS = "MANYEYES_CLAMP"
-"""Functions that clamp heads and that a person named for this process and those that it starts, with "," between."""
+CLAMPS, MEASURES = "MANYEYES_CLAMP", "MANYEYES_MEASURES"
+TESTS, ROLES = "MANYEYES_HEAD_TESTS", "MANYEYES_HEAD_ROLES"
+"""Settings of the environment: functions that clamp heads, measures, tests of a verdict and roles of heads that a
+person named for this process and those that it starts, with "," between."""
+
+
+def remember(setting: str, *codes: str) -> None:
+    """Notes `module:name` in a setting of the environment, after what was named there before."""
+    os.environ[setting] = ",".join(dict.fromkeys((*remembered(setting), *codes)))
+
+
+def remembered(setting: str) -> tuple[str, ...]:
+    """What a person named for this process, in order."""
+    return tuple(filter(None, os.environ.get(setting, "").split(",")))
 
 
 def note_clamp(code: Any, where: str) -> None:
@@ -96,24 +108,7 @@ def allow_clamps(*codes: str) -> None:
     """Name functions that clamp heads, for this process and those that it starts. ValueError where there is none."""
     for code in codes:
         note_clamp(code, code)
-    before = filter(None, os.environ.get(CLAMPS, "").split(","))
-    os.environ[CLAMPS] = ",".join(dict.fromkeys((*before, *codes)))
-
-
-MEASURES = "MANYEYES_MEASURES"
-"""Measures that a person named for what a dashboard measures, with "," between."""
-
-
-def allow_measures(*codes: str) -> None:
-    """Name measures for the dashboard that this process starts. ValueError where there is none."""
-    for code in codes:
-        named(code, "measures")
-    os.environ[MEASURES] = ",".join(dict.fromkeys((*measures_here(), *codes)))
-
-
-def measures_here() -> tuple[str, ...]:
-    """Of a person's own, `module:name`, that this dashboard was started with."""
-    return tuple(filter(None, os.environ.get(MEASURES, "").split(",")))
+    remember(CLAMPS, *codes)
 
 
 def no_clamp(clamps: Iterable[Any]) -> str:
@@ -132,7 +127,7 @@ def why_no_clamp(clamp: str, code: str) -> str:
     """In words, why this clamp's function is not run in this process; empty where a person has named it."""
     if code in NAMED:
         return ""
-    if code in os.environ.get(CLAMPS, "").split(","):
+    if code in remembered(CLAMPS):
         try:
             note_clamp(code, clamp)
         except ValueError as error:

@@ -55,13 +55,17 @@ class HeadTest:
     sentence: str
     defines: bool = False
     """Is it part of what makes a head an induction head? The others say what it is for and how it comes about."""
+    code: str = ""
+    """`module:name` of a test of a user's; empty of ours."""
 
     def __str__(self) -> str:
         mark = {True: "pass", False: "fail", None: "  - "}[self.passed]
-        numbers = (
-            "" if math.isnan(self.value) else f"{number(self.value):>6}{self._interval:18} chance {number(self.chance)}"
-        )
+        numbers = "" if math.isnan(self.value) else f"{number(self.value):>6}{self._interval:18}{self._chance}"
         return f"{mark}  {self.name:24}{numbers}".rstrip() + "\n" + indented(self.sentence)
+
+    @property
+    def _chance(self) -> str:
+        return "" if math.isnan(self.chance) else f" chance {number(self.chance)}"
 
     @property
     def _interval(self) -> str:

@@ -7,7 +7,8 @@
 5. Its partners: the earlier heads without whose news of the token before its prefix matching falls by half.
 
 Source: Olsson et al. 2022, "In-context Learning and Induction Heads"; Elhage et al. 2021. 1 and 2 are the definition of
-an induction head, the rest says what it is for and how it comes about.
+an induction head, the rest says what it is for and how it comes about. Tests of a user's are rows besides, by which
+nothing is decided: `tracer.head_test`.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from tracer.ablate import induction_tests as tests
+from tracer.ablate import induction_tests as ours
 from tracer.ablate.effects import effect
 from tracer.ablate.estimates import Estimate
 from tracer.ablate.induction_tests import STRONG, HeadTest, indented
+from tracer.ablate.own_tests import Tests, asked_again, given_tests, own_test
 from tracer.ablate.parts import check_heads, name
 from tracer.ablate.planner import refuse_other_things
 from tracer.ablate.repair import self_repair
@@ -47,6 +49,7 @@ class Verdict:
     model: str
     """The run and step, or the class of a model that is in no run."""
     tests: tuple[HeadTest, ...]
+    """The five of ours, then those of a user's."""
     effects: dict[str, Estimate]
     """Change in loss on repeated tokens with the head off, in nats, by replacement."""
     partners: tuple[Head, ...]
@@ -62,6 +65,7 @@ class Verdict:
 
     @property
     def passed(self) -> int:
+        """Of all tests, a user's too."""
         return sum(test.passed is True for test in self.tests)
 
     @property
@@ -71,14 +75,25 @@ class Verdict:
 
     @property
     def headline(self) -> str:
-        measured = sum(test.passed is not None for test in self.tests)
         what = "an induction head" if self.is_induction_head else "not an induction head"
         ablated = next((test for test in self.tests if test.name == "ablation"), None)
         if self.is_induction_head and ablated and ablated.passed is False and not math.isnan(ablated.value):
             what += " that others can stand in for"
         if not self.is_induction_head and self.previous_token >= STRONG:
             what = f"a previous-token head ({self.previous_token:.2f} of its attention here), not an induction head"
-        return f"{name(self.head)} of {self.model} is {what}: {self.passed} of {measured} tests passed"
+        return f"{name(self.head)} of {self.model} is {what}: {self._counted}"
+
+    @property
+    def _counted(self) -> str:
+        """How many tests passed of those that could be measured; a user's apart, as the headline is none of theirs."""
+        own = [test.passed for test in self.tests if test.code and test.passed is not None]
+        known = [test.passed for test in self.tests if not test.code and test.passed is not None]
+        said = f"{sum(known)} of {len(known)} tests passed"
+        if not any(test.code for test in self.tests):
+            return said
+        return said + (
+            f", and {sum(own)} of {len(own)} that were added" if own else ", none of those added could be measured"
+        )
 
     def __str__(self) -> str:
         lines = [self.headline, *map(str, self.tests), indented(self.elsewhere)]
@@ -97,15 +112,18 @@ def verdict(
     *,
     sequences: int = SEQUENCES,
     tokens: Int[Tensor, "batch pos"] | None = None,
+    tests: Tests = (),
 ) -> Verdict:
     """Put one head to the tests, at one step of a run (or its name; default: its last snapshot) or in a model.
 
     `sequences` of Probe R carry the intervals, or `tokens`: rows of a start token and random tokens that come again,
     with any periods, to which there is no control of prefix matching without a repeat: the card says so. Mean
     and resample are taken from rows without a repeat: those of Probe R, or `tokens` with new ones in place of those
-    that come again, where the vocabulary has as many. A run's clamps hold here. Errors: ValueError for a head or a
-    step that does not exist.
+    that come again, where the vocabulary has as many. A run's clamps hold here.
+    `tests`: rows of a user's (`tracer.head_test`, or `module:name` of one), in words where one cannot be measured.
+    Errors: ValueError for a head or a step that does not exist, and for what is no such test.
     """
+    added = given_tests(tests)
     if isinstance(run_or_model, str):
         run_or_model = open_run(run_or_model)
     if isinstance(run_or_model, Run):
@@ -134,22 +152,23 @@ def verdict(
     ablations = {
         mode: effect(model, tokens, [chosen], mode, reference=None if mode == "zero" else reference) for mode in MODES
     }
-    ablated, effects = tests.ablation(rows, ablations, repeating=reference is None)
-    partner_test, partners = tests.previous_token_partners(model, rows, chosen, matching, previous)
+    ablated, effects = ours.ablation(rows, ablations, repeating=reference is None)
+    partner_test, partners = ours.previous_token_partners(model, rows, chosen, matching, previous)
     own = float(previous[:, layer, head].mean())
     asked = "" if step is None else f", step={step}"
     sized = "" if sequences == SEQUENCES else f", sequences={sequences}"
     return Verdict(
         chosen, called,
         (
-            tests.prefix_matching(rows, matching[:, layer, head], control),
+            ours.prefix_matching(rows, matching[:, layer, head], control),
             # beside rows that repeat, too: what it writes in all of them raises no token above another
-            tests.copying_by_behaviour(model, rows, chosen, alike),
-            tests.copying_by_weights(model, chosen), ablated, partner_test,
+            ours.copying_by_behaviour(model, rows, chosen, alike),
+            ours.copying_by_weights(model, chosen), ablated, partner_test,
+            *(own_test(one, model, chosen, tokens) for one in added),
         ),
         effects, partners, own, _elsewhere(run_or_model, chosen, step, own), _repaired(model, rows, chosen),
         f"import tracer\nfrom tracer.ablate import verdict\n\n"
-        f"print(verdict({opened}, {layer}, {head}{asked}{sized}{given}))",
+        f"print(verdict({opened}, {layer}, {head}{asked}{sized}{given}{asked_again(tests)}))",
     )  # fmt: skip
 
 

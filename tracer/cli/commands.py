@@ -124,7 +124,7 @@ def _view(args: list[str]) -> Callable[..., int]:
         runs: tyro.conf.Positional[tuple[str, ...]] = (), /, host: str = HERE[0], port: int | None = None,
         read_only: bool = not here, browser: bool = here and sys.stdin.isatty(), build: tuple[str, ...] = (),
         token: bool = False, layout: str | None = None, pages: str | None = None, clamp: tuple[str, ...] = (),
-        measures: tuple[str, ...] = (),
+        measures: tuple[str, ...] = (), tests: tuple[str, ...] = (), roles: tuple[str, ...] = (),
     ) -> int:  # fmt: skip
         """Open the dashboard in the browser: every run of a folder, or one run, or the offer to train the demo.
 
@@ -151,8 +151,13 @@ def _view(args: list[str]) -> Callable[..., int]:
                 same ones. The code runs with your rights.
             measures: Measures of your own, as module:name, that Find takes over a corpus too. The code runs with your
                 rights.
+            tests: Tests of your own on the verdict card of Ablate (tracer.head_test), as module:name. The code runs
+                with your rights.
+            roles: Roles of heads of your own on Circuits (tracer.role), as module:name.
         """
-        return serving.view(runs, host, port, read_only, browser, build, token, layout, pages, clamp, measures)
+        return serving.view(
+            runs, host, port, read_only, browser, build, token, layout, pages, clamp, measures, tests, roles
+        )  # fmt: skip
 
     return view
 

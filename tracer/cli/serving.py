@@ -23,7 +23,7 @@ from tracer.cli import own_pages
 from tracer.cli.output import say
 from tracer.config import Clamp
 from tracer.files import private
-from tracer.named_code import allow_clamps, allow_measures
+from tracer.named_code import MEASURES, ROLES, TESTS, allow_clamps, remember
 
 APP = Path(tracer.__file__).resolve().parent.parent / "dashboard" / "app.py"
 """Beside this very package: a folder named dashboard in the working directory is somebody's own."""
@@ -38,7 +38,7 @@ def view(
     runs: tuple[str, ...] = (), /, host: str = "localhost", port: int | None = None,
     read_only: bool = False, browser: bool = True, build: tuple[str, ...] = (), token: bool = False,
     layout: str | None = None, pages: str | None = None, clamp: tuple[str, ...] = (),
-    measures: tuple[str, ...] = (),
+    measures: tuple[str, ...] = (), tests: tuple[str, ...] = (), roles: tuple[str, ...] = (),
 ) -> int:  # fmt: skip
     """Serve the dashboard until Ctrl-C; `tracer.cli.commands` says what each word means."""
     from tracer.huggingface import building
@@ -46,8 +46,8 @@ def view(
     from tracer.store.following import follow, update
 
     building.allow(*build, layout=layout)
-    allow_measures(*measures)
     allow_clamps(*(one.code for one in map(Clamp.parse, clamp) if one.code))
+    _allow(measures, tests, roles)
     if pages:
         own_pages.files(pages)
     roots, run = _where(runs)
@@ -78,6 +78,25 @@ def view(
         with contextlib.suppress(KeyboardInterrupt):
             return server.wait()
     return 0
+
+
+def _allow(measures: tuple[str, ...], tests: tuple[str, ...], roles: tuple[str, ...]) -> None:
+    """Measures, tests of a verdict and roles of heads, for the server. ValueError for what is none."""
+    if measures:
+        from tracer.heads.own_measures import given
+
+        given(measures)
+        remember(MEASURES, *measures)
+    if tests:
+        from tracer.ablate.own_tests import given_tests
+
+        given_tests(tests)
+        remember(TESTS, *tests)
+    if roles:
+        from tracer.analysis.head_roles import given_roles
+
+        given_roles(roles)
+        remember(ROLES, *roles)
 
 
 def _where(names: tuple[str, ...]) -> tuple[list[Path], str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tracer.config import TrainConfig
 from tracer.config.fields import from_dict
 from tracer.huggingface.architectures import Layout, layout_of, plain_values
-from tracer.named_code import name_of, named
+from tracer.named_code import name_of, named, remember, remembered
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +33,7 @@ SETTING, LAYOUT = "MANYEYES_BUILD", "MANYEYES_LAYOUT"
 def allowed(meta: Mapping[str, Any]) -> str | None:
     """What built a run's model, where the person at this process has named it."""
     build = meta.get("build")
-    return build if build and build in os.environ.get(SETTING, "").split(",") else None
+    return build if build and build in remembered(SETTING) else None
 
 
 def layout_for(meta: Mapping[str, Any]) -> Layout | None:
@@ -50,8 +50,7 @@ def allow(*builds: str, layout: str | Path | None = None) -> None:
         os.environ[LAYOUT] = json.dumps(plain_values(told))
     for build in builds:
         _function(build)
-    before = filter(None, os.environ.get(SETTING, "").split(","))
-    os.environ[SETTING] = ",".join(dict.fromkeys((*before, *builds)))
+    remember(SETTING, *builds)
 
 
 def built(build: Build, config: Mapping[str, Any] | None = None) -> nn.Module:

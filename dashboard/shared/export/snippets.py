@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from dashboard.loading import head_scores
 from dashboard.state import Selection
 from tracer.analysis import training_curves
+from tracer.named_code import ROLES, remembered
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def _circuits(view: View) -> str:
         _opened(view, "from tracer.measures.composition import composition"),
         f"W_Q, W_K, W_V, W_O, *_ = run.{rebuilt(view.run, view.step)}.head_weights()",
         f'composition("k", W_Q, W_K, W_V, W_O)[:, :, {layer}, {head}]  # what L{layer}H{head} reads by its keys',
+        *([f"print(tracer.roles(run, {view.step}, roles={list(named)!r}))"] if (named := remembered(ROLES)) else []),
     ])  # fmt: skip
 
 

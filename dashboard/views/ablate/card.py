@@ -14,6 +14,7 @@ from dashboard.loading import ablation
 from dashboard.loading.ablation import Setup
 from dashboard.shared import choosers
 from dashboard.views.ablate import data as proving
+from tracer.named_code import TESTS, remembered
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -62,15 +63,22 @@ def draw_card(run: Run, setup: Setup, trace: xr.Dataset) -> None:
                 f"Put {label} to the tests", key="verdict", icon=":material/fact_check:",
                 on_click=lambda: state.update(cards=(*state.not_verdicts(), asked)),  # one verdict at a time
             )  # fmt: skip
-            st.caption("Is it an induction head? Five tests after Olsson et al. 2022.", width="content")
+            st.caption(f"Is it an induction head? {_tests()}.", width="content")
         return
+    tests, wrong = proving.own_tests()
+    if wrong:
+        st.text(wrong)
     try:
-        found = proving.verdict(run, setup.step, head)
+        found = proving.verdict(run, setup.step, head, tests)
     except ValueError as error:
         st.text(str(error))
         return
     with st.container(border=True, key="verdict-card"):
         _draw(found, _link(setup, head))
+
+
+def _tests() -> str:
+    return "Five tests after Olsson et al. 2022" + (", and those of --tests" if remembered(TESTS) else "")
 
 
 def _draw(found: Verdict, link: str) -> None:
@@ -81,7 +89,7 @@ def _draw(found: Verdict, link: str) -> None:
         st.html(f"{STYLE}{_table(found)}")
         st.caption(found.elsewhere)
         st.caption("In Python, this computes it again:")
-        st.code(found.snippet, language="python")
+        st.code(found.snippet, language="python", wrap_lines=True)
         st.caption("This link opens this view again:")
         st.code(link, language=None, wrap_lines=True)
 
@@ -107,7 +115,7 @@ def _row(test: HeadTest) -> str:
     value = theme.fmt(test.value, "share") if measured else ""
     low, high = (theme.fmt(end, "share") for end in (test.low, test.high))
     interval = f"{low} to {high}" if not math.isnan(test.low) else ""
-    chance = theme.fmt(test.chance, "share") if measured else ""
+    chance = theme.fmt(test.chance, "share") if not math.isnan(test.chance) else ""
     return (
         f"<tr><td><b>{escape(test.name.capitalize())}</b></td>"
         f'<td class="n {KINDS[test.passed]}">{MARKS[test.passed]}</td>'

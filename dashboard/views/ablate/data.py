@@ -15,6 +15,7 @@ from dashboard import loading
 from dashboard.loading import ablation
 from dashboard.loading.kept import OF_A_STEP, kept, of_run
 from tracer.measures.aliases import Head, Progress
+from tracer.named_code import TESTS, remembered
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -25,11 +26,23 @@ LONGEST_PAIR = 64
 
 
 @st.cache_data(max_entries=64, show_spinner="Putting the head to the tests …", hash_funcs=OF_A_STEP)
-def verdict(run: Run, step: int, head: tuple[int, int]) -> Verdict:
-    """The card of one head; ValueError where the model does not let it be drawn up."""
+def verdict(run: Run, step: int, head: tuple[int, int], tests: tuple[str, ...] = ()) -> Verdict:
+    """The card of one head, with these tests besides; ValueError where the model does not let it be drawn up."""
     from tracer.ablate import verdict as compute
 
-    return compute(run, *head, step)
+    return compute(run, *head, step, tests=tests)
+
+
+def own_tests() -> tuple[tuple[str, ...], str]:
+    """The tests of a person's own that this server was started with (`manyeyes --tests`), and why one is none."""
+    from tracer.ablate.own_tests import given_tests
+
+    tests = remembered(TESTS)
+    try:
+        given_tests(tests)
+    except ValueError as error:
+        return (), str(error)
+    return tests, ""
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,11 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
-from dashboard.loading import ablation, head_scores
+from dashboard.loading import ablation
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot
 from dashboard.views.circuits import data as circuits
-from dashboard.views.circuits import figures, headings
-from tracer.analysis.head_sets import THRESHOLD
+from dashboard.views.circuits import figures, head_roles, headings
 from tracer.measures.aliases import Head
 from tracer.pictures import bipartite, headmap
 from tracer.store import Run
@@ -29,9 +28,6 @@ MOMENT = 0.5
 """Seconds after which a bar says how far comparing is."""
 MOST = 60
 """Edges of other heads that are drawn, so that something is seen."""
-ROLES = {"induction": "induction", "previous_token": "token before", "current_token": "own token",
-         "first_token": "first token"}  # fmt: skip
-"""Measures that name a head where they are above the threshold, the first of them that is."""
 
 
 def draw_layers(run: Run, step: int, trace: xr.Dataset, head: Head) -> None:
@@ -60,7 +56,7 @@ def draw_composition(run: Run, step: int, trace: xr.Dataset, head: Head) -> None
         **state.control("into_box", into, lambda kind: state.update(into=kind)),
     )  # fmt: skip
     found = _compared(run, step, tuple(kind for kind in KINDS if kind == into or not ablation.is_large(run)))
-    picture = bipartite.picture(found.blob, into=into, roles=roles(trace, step), selected=head, most=MOST)
+    picture = bipartite.picture(found.blob, into=into, roles=head_roles.words(trace, step), selected=head, most=MOST)
     draw(picture, key="composition", on_change=state.focus_on)
     st.caption(
         f"Width: composition above that of random heads (mean {found.mean:.3f}, sd {found.sd:.4f}). Faint: below "
@@ -106,14 +102,6 @@ def _left_out(found: circuits.Composition, into: str) -> str:
         return ""
     own = f"at least its {bipartite.OWN} strongest on either side" if many else "its own edges"
     return f" Drawn are {own} and the {MOST} strongest of {sure:,} others."
-
-
-def roles(trace: xr.Dataset, step: int) -> list[list[str]]:
-    """A word for each head that has a clear role at the record nearest to a step."""
-    found = np.full((trace.sizes["layer"], trace.sizes["head"]), "", object)
-    for name, word in reversed(ROLES.items()):
-        found[np.nan_to_num(head_scores.head_means(trace, name, step)) > THRESHOLD] = word
-    return found.tolist()
 
 
 def draw_copying(run: Run, step: int, head: Head, *, wide: bool = False) -> None:

@@ -11,6 +11,7 @@ from dashboard.shared.asking import asked
 from dashboard.views.circuits import data
 from dashboard.views.circuits.composition import draw_layers
 from dashboard.views.circuits.distances import draw_positions, draw_stripes
+from dashboard.views.circuits.head_roles import draw_roles
 from dashboard.views.circuits.next_token import draw_prompt
 from dashboard.views.circuits.trigrams import draw_trigrams
 from dashboard.views.circuits.vocabulary import draw_words
@@ -28,6 +29,7 @@ def page() -> None:
         return
     if not prompts.can_read(run):
         st.info(f"{run.why_not('prompts')}, so there are no circuits to read here.", icon=":material/code_off:")
+        draw_roles(trace, None)
         return
     with stepper:
         step = choosers.choose_step(run)
@@ -45,8 +47,10 @@ def page() -> None:
         st.info("The heads of this model cannot be told apart in its weights, so its circuits are not read. What they "
                 "do can be seen and tested on Heads, Find and Ablate.", icon=":material/schema:")  # fmt: skip
         st.text(why_not)
+        draw_roles(trace, step)
     else:
         draw_layers(run, step, trace, head)
+        draw_roles(trace, step)
         draw_words(run, step, head, run.why_not("vocabulary"))
         draw_trigrams(run, step, head)
     left, right = st.columns(2, gap="large")

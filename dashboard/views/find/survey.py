@@ -17,7 +17,7 @@ from dashboard.views.find.all_heads import MEANS
 from dashboard.views.find.passages import as_prompt
 from dashboard.views.find.survey_data import SurveyPassages
 from tracer.measures.aliases import Head
-from tracer.named_code import measures_here
+from tracer.named_code import MEASURES, remembered
 from tracer.pictures import passages
 from tracer.pictures.passages import Group
 from tracer.pictures.payload import visible
@@ -65,7 +65,7 @@ def _offer(run: Run, step: int) -> None:
         )  # fmt: skip
         tokens = st.selectbox("Tokens", TOKENS, index=1, format_func=lambda n: f"{n:,}", key="survey_tokens", width=140)
         asked = st.form_submit_button("Read it", icon=":material/menu_book:")
-        if own := measures_here():
+        if own := remembered(MEASURES):
             st.caption(f"Measured too: {', '.join(own)}")
     if not asked:
         return

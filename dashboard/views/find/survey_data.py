@@ -18,7 +18,7 @@ from dashboard.loading.kept import of_run
 from tracer.measures.aliases import Head
 from tracer.measures.described import in_trace, measures_in
 from tracer.measures.measure import Measure
-from tracer.named_code import measures_here
+from tracer.named_code import MEASURES, remembered
 from tracer.pictures import passages
 from tracer.pictures.passages import Passage
 from tracer.pictures.scales import head_label
@@ -58,7 +58,7 @@ def make(run: Run, step: int, corpus: str, tokens: int, progress: Callable[[int,
     from tracer.analysis.survey import survey
 
     torch.set_num_threads(1)
-    survey(run, corpus or None, step=step, tokens=tokens, measures=measures_here(), progress=progress)
+    survey(run, corpus or None, step=step, tokens=tokens, measures=remembered(MEASURES), progress=progress)
 
 
 def own_means(found: xr.Dataset) -> dict[str, Measure]:

@@ -1,0 +1,116 @@
+"""Roles of heads: by hand on a small trace, with and without an interval, a control, and what is not recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import tracer
+from tracer.analysis.head_roles import ROLES, HeadRoles, given_roles, roles_in
+
+STUDENT_3 = 3.182446305
+DIMS = ("step", "layer", "head")
+
+
+def trace(**more: Any) -> xr.Dataset:
+    """Two records of two layers of two heads; x is known with a standard error over 4 sequences."""
+    x = np.array([[[0.0, 0.0], [0.0, 0.0]], [[0.8, 0.8], [0.49, 0.95]]])
+    error = xr.DataArray(np.full((2, 2, 2), 0.05), dims=DIMS, attrs={"sequences": 4})
+    bounds = {"valid_min": 0.0, "valid_max": 1.0, "long_name": "The copy"}
+    return xr.Dataset(
+        {"x": xr.DataArray(x, dims=DIMS, attrs=bounds), "x_se": error, **more},
+        coords={"step": [0, 10], "layer": [0, 1], "head": [0, 1]},
+    )
+
+
+def control(*values: float) -> xr.DataArray:
+    return xr.DataArray(np.broadcast_to(np.reshape(values, (2, 2)), (2, 2, 2)), dims=DIMS)
+
+
+def found(trace: xr.Dataset, step: int | None = None, **said: Any) -> HeadRoles:
+    all_said: dict[str, Any] = {"at_least": 0.5, **said}
+    return roles_in(trace, step, [tracer.role("copier", "x", **all_said)])
+
+
+def test_a_head_has_a_role_where_its_interval_is_above_the_control() -> None:
+    low = 0.8 - STUDENT_3 * 0.05
+    got = found(trace(c=control(low - 1e-6, low + 1e-6, 0, 0.5)), control="c")
+    assert list(got.heads) == [(0, 0), (1, 1)] and got.step == 10 and got.not_recorded == {}
+    (one,), (other,) = got.heads.values()
+    assert (one.head, one.role.name, one.role.label) == ((0, 0), "copier", "copier")
+    assert (one.value, one.low, one.high) == pytest.approx((0.8, low, 0.8 + STUDENT_3 * 0.05), abs=1e-9)
+    assert one.control == pytest.approx(low - 1e-6) and other.high == 1, "no share is above 1"
+    assert [role.head for role in got.of("copier")] == [(1, 1), (0, 0)]
+    assert str(got) == (
+        "step 10\nL0H0  copier: 0.80 [0.64, 0.96], control 0.64 (at least 0.5 of x)\n"
+        "L1H1  copier: 0.95 [0.79, 1.00], control 0.50 (at least 0.5 of x)"
+    )
+
+
+def test_without_an_error_or_a_control_the_number_itself_counts() -> None:
+    bare = trace(c=control(0.79, 0.81, 0, 0)).drop_vars("x_se")
+    assert list(found(bare).heads) == [(0, 0), (0, 1), (1, 1)] and list(found(bare, 0).heads) == []
+    got = found(bare, control="c", at_least=0.8)
+    assert list(got.heads) == [(0, 0), (1, 1)] and np.isnan(got.of("copier")[0].low)
+    assert list(found(trace(), at_least=0.49).heads) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    a_step = xr.DataArray([0.0, 0.7], dims="step")  # one control for all heads
+    assert list(found(trace(c=a_step), control="c").heads) == [(1, 1)]
+    assert not found(trace(c=control(*[np.nan] * 3, 0.99)), control="c").heads, "not above what is not known"
+
+
+def test_what_is_not_recorded_is_said_by_the_name_of_the_role() -> None:
+    loss, nothing = xr.DataArray([3.0, 2.0], dims="step"), xr.full_like(trace().x, np.nan)
+    for more, said, what in (
+        ({}, {"measure": "y"}, "y"), ({"y": nothing}, {"measure": "y"}, "y"),
+        ({"y": loss}, {"measure": "y"}, "y as a number of every head"),
+        ({}, {"measure": "x", "control": "y"}, "y, its control"),
+        ({"y": loss.rename(step="param")}, {"measure": "x", "control": "y"},
+         "y, its control, as a number of every head"),
+    ):  # fmt: skip
+        got = roles_in(trace(**more), None, [tracer.role("copier", at_least=0.5, **said)])
+        assert got.not_recorded == {"copier": what} and not got.heads
+        assert f"copier: not recorded here: {what}" in str(got)
+
+
+def test_ours_are_rows_of_the_same_table(short_toy: Any) -> None:
+    run = tracer.open_run(short_toy)
+    mine = tracer.role("sharp", measure="entropy", at_least=0.0, label="any head")
+    got = tracer.roles(run, 20, roles=[mine])
+    assert got.step == 20 and len(got.of("sharp")) == 8 and got.not_recorded == {}
+    for row in ROLES:
+        values = run.trace[row.measure].sel(step=20).values
+        assert sorted(one.head for one in got.of(row.name)) == [tuple(x) for x in np.argwhere(values > 0.4).tolist()]
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"name": " "}, "name=' ' names nothing"), ({"measure": ""}, "measure='' names nothing"),
+        ({"control": "a\nb"}, "control=.* names nothing"), ({"name": "induction"}, "taken by one of ours"),
+        ({"at_least": float("nan")}, "at_least=nan is no number that x could reach"),
+        ({"control": "x"}, "x is its own control"), ({"measure": "x_se"}, "x_se is the standard error of a number"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_a_role_is_refused(said: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=f"^role .*{why}"):
+        tracer.role(**{"name": "mine", "measure": "x", "at_least": 0.5} | said)
+
+
+COPIER = tracer.role("copier", measure="x", at_least=0.5)
+
+
+@pytest.mark.parametrize(
+    ("roles", "why"),
+    [
+        ("math:pi", "roles=math:pi: make it with tracer.role"), (["math:nothing"], "math has no nothing"),
+        ([COPIER, COPIER], "two are called 'copier'"),
+        (5, "roles=5: make each with tracer.role, or name it as module:name"),
+    ],
+)  # fmt: skip
+def test_what_is_no_role_is_refused(roles: Any, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        given_roles(roles)
+    assert given_roles(f"{__name__}:COPIER") == given_roles([COPIER]) == (COPIER,)

@@ -1,0 +1,191 @@
+"""What heads are called: a role is a variable of the trace, how high it must be, and the control that it must beat.
+
+    copier = tracer.role("copier", measure="again_the_copy", at_least=0.5, control="again_what_followed")
+    print(tracer.roles("with-probe", roles=[copier]))
+
+Ours are the rows of ROLES. The number of a head has a 95 % interval where its standard error was recorded; then it is
+the low end of that interval which must lie above the control.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracer.analysis.head_sets import THRESHOLD
+from tracer.measures import HEAD, SE, in_trace
+from tracer.measures.aliases import Head
+from tracer.measures.intervals import margins, within
+from tracer.named_code import name_of, named
+from tracer.store import Run, nearest_row, open_run
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+
+@dataclass(frozen=True)
+class Role:
+    """One row: heads whose `measure` is `at_least` as high, and above `control`, are called `label`."""
+
+    name: str
+    measure: str
+    at_least: float
+    control: str | None = None
+    label: str = ""
+
+
+ROLES = (
+    Role("induction", "induction", THRESHOLD, label="induction"),
+    Role("previous_token", "previous_token", THRESHOLD, label="token before"),
+    Role("current_token", "current_token", THRESHOLD, label="own token"),
+    Role("first_token", "first_token", THRESHOLD, label="first token"),
+)
+"""Ours, those first by which a head is called where it has several."""
+Given = str | Role | Iterable[Any]
+"""What may be given as `roles=`: what `role` makes, `module:name` of it, or several."""
+
+
+@dataclass(frozen=True)
+class HeadRole:
+    """A role that a head has, with what it has it by."""
+
+    head: Head
+    role: Role
+    value: float
+    low: float
+    """95 % interval; nan where no standard error was recorded."""
+    high: float
+    control: float
+    """nan where the role has none."""
+
+    def __str__(self) -> str:
+        interval = "" if math.isnan(self.low) else f" [{self.low:.2f}, {self.high:.2f}]"
+        control = "" if math.isnan(self.control) else f", control {self.control:.2f}"
+        needed = f"at least {self.role.at_least:g} of {self.role.measure}"
+        return f"L{self.head[0]}H{self.head[1]}  {self.role.label}: {self.value:.2f}{interval}{control} ({needed})"
+
+
+@dataclass(frozen=True)
+class HeadRoles:
+    """Which head has which role at one step; `str` of it says so, a line each."""
+
+    step: int
+    heads: Mapping[Head, tuple[HeadRole, ...]]
+    """Of every head that has a role: all that it has, in the order of the table."""
+    not_recorded: Mapping[str, str] = field(default_factory=dict)
+    """By the name of a role, what the run lacks for it."""
+
+    def of(self, role: str) -> list[HeadRole]:
+        """The heads of one role, the highest first."""
+        found = [one for roles in self.heads.values() for one in roles if one.role.name == role]
+        return sorted(found, key=lambda one: -one.value)
+
+    def __str__(self) -> str:
+        lines = [str(one) for roles in self.heads.values() for one in roles]
+        lines += [f"{name}: not recorded here: {what}" for name, what in self.not_recorded.items()]
+        return "\n".join([f"step {self.step:,}", *(lines or ["no head has a role"])])
+
+
+def role(name: str, measure: str, at_least: float, control: str | None = None, label: str = "") -> Role:
+    """Make a role of a variable of the trace, ours or one's own (a measure, a score of a probe, a logged number).
+
+    A head has it where `measure`, [step layer head], is `at_least` as high and above `control`, another variable: by
+    the low end of its 95 % interval, where `<measure>_se` is recorded. `label`: what such heads are called; else the
+    name. ValueError for what cannot be.
+    """
+    for what, text in (("name", name), ("measure", measure), ("control", "-" if control is None else control)):
+        if not isinstance(text, str) or not text.strip() or not text.isprintable():
+            raise ValueError(f"role {name!r:.60}: {what}={text!r:.60} names nothing: write a text, such as 'induction'")
+    if name in {one.name for one in ROLES}:
+        raise ValueError(f"role {name}: the name is taken by one of ours; give it another")
+    if not isinstance(at_least, int | float) or not math.isfinite(at_least):
+        raise ValueError(f"role {name}: at_least={at_least!r:.60} is no number that {measure} could reach")
+    if measure.endswith(SE) or measure == control:
+        told = "its own control" if measure == control else "the standard error of a number"
+        raise ValueError(f"role {name}: {measure} is {told}; name another variable of the trace")
+    return Role(name, measure, float(at_least), control, label.strip() or name.replace("_", " "))
+
+
+def given_roles(roles: Any) -> tuple[Role, ...]:
+    """Those that a person gave (`Given`). ValueError for what is none, and for two of one name."""
+    if not isinstance(roles, Iterable | Role):
+        raise ValueError(f"roles={roles!r:.60}: make each with tracer.role, or name it as module:name")
+    found: list[Role] = []
+    for one in [roles] if isinstance(roles, str | Role) else roles:
+        thing = named(one, "roles") if isinstance(one, str) else one
+        for each in thing if isinstance(thing, list | tuple) else [thing]:
+            if not isinstance(each, Role):
+                raise ValueError(f"roles={name_of(one)}: make it with tracer.role")
+            found.append(each)
+    names = [one.name for one in found]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"roles: two are called {twice[0]!r}")
+    return tuple(found)
+
+
+def roles(run: Run | str, step: int | None = None, roles: Given = ()) -> HeadRoles:
+    """The roles that the heads of a run (or of its name) have at the record nearest to a step; default: its last.
+
+    `roles`: of a user's (`tracer.role`, or its `module:name`), after ours. What a role lacks is in `not_recorded`.
+    """
+    opened = open_run(run) if isinstance(run, str) else run
+    table, trace = (*ROLES, *given_roles(roles)), opened.trace
+    if not trace.sizes["step"]:
+        raise ValueError(f"{opened.name} has recorded nothing yet, so no head has a role")
+    return roles_in(trace, step, table)
+
+
+def roles_in(trace: xr.Dataset, step: int | None, table: Iterable[Role] = ROLES) -> HeadRoles:
+    """The same of a trace that holds a row, for these roles."""
+    now = trace.isel(step=nearest_row(trace["step"].values, step))
+    found: list[HeadRole] = []
+    lacking: dict[str, str] = {}
+    for row in table:
+        if lacks := _lacks(now, row):
+            lacking[row.name] = lacks
+        else:
+            found += _who(now, row)
+    heads = sorted({one.head for one in found})
+    return HeadRoles(
+        int(now["step"]), {head: tuple(one for one in found if one.head == head) for head in heads}, lacking
+    )
+
+
+def _lacks(now: xr.Dataset, row: Role) -> str:
+    """What is not there for a role; empty where all is."""
+    if row.measure not in now or not _is_known(now[row.measure]):
+        return row.measure
+    if now[row.measure].dims != HEAD[1:]:
+        return f"{row.measure} as a number of every head"
+    if row.control is None:
+        return ""
+    if row.control not in now or not _is_known(now[row.control]):
+        return f"{row.control}, its control"
+    return "" if set(now[row.control].dims) <= set(HEAD) else f"{row.control}, its control, as a number of every head"
+
+
+def _is_known(values: xr.DataArray) -> bool:
+    return values.dtype.kind in "fiu" and bool(np.isfinite(values.values).any())
+
+
+def _who(now: xr.Dataset, row: Role) -> list[HeadRole]:
+    """The heads that have a role, whose variables are there."""
+    values = now[row.measure].values.astype(float)
+    around = margins(now, row.measure)
+    low, high = np.full((2, *values.shape), np.nan) if around is None else within(
+        values, around, in_trace(now, row.measure)
+    )  # fmt: skip
+    beside = np.full(values.shape, np.nan)
+    if row.control is not None:
+        beside = now[row.control].broadcast_like(now[row.measure]).transpose(*HEAD[1:]).values.astype(float)
+    has = values >= row.at_least
+    if row.control is not None:
+        has &= np.where(np.isnan(low), values, low) > beside
+    return [
+        HeadRole((layer, head), row, *(float(x[layer, head]) for x in (values, low, high, beside)))
+        for layer, head in np.argwhere(has).tolist()
+    ]

@@ -5,7 +5,8 @@
         q, k = module.q(inputs[0]), module.k(inputs[0])
         return ...  # [batch head query_pos key_pos]
 
-1. The function is asked while somebody looks, once the module has run: in no training step.
+1. The function is asked once the module has run, while somebody looks: in no step of a recorded training but the first
+   that a clamp is held in.
 2. Weights are 0 or more. A row that sums to more than 1 is divided by its sum; what one has less than 1 looks at
    nothing: a key without a value, as a sink is.
 3. What the module computes stays its own. What is put in place of z has to be read by a part of it, which `out` names;

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 import tracer
 from tests.hooks.quotients import HEADS, Quotient, Stack, kind, linear, quotient, sigmoid, tokens, told
+from tests.own_gpt import LAYOUT, Mine
+from tracer import ablate
 from tracer.analysis.by_distance import by_distance
 from tracer.heads.row_block import RowBlock
 from tracer.hooks import declarations
@@ -383,3 +385,36 @@ def test_both_may_be_named() -> None:
 
 class Named(Quotient):
     pass
+
+
+def test_the_stream_of_a_model_with_a_layout_is_that_of_recognised_attention() -> None:
+    """A softmax that is declared instead of seen: switched off, attributed and explained as if it had been seen."""
+
+    def of(module: Any, inputs: tuple[Any, ...], output: Any) -> dict[str, Any]:
+        x = inputs[0]
+        q, k, v = (one(x).unflatten(-1, (4, -1)).transpose(1, 2) for one in (module.query, module.key, module.value))
+        return {"q": module.turned(module.of_query(q)), "k": module.turned(module.of_key(k)), "v": v, "causal": True}
+
+    def other(module: Any, inputs: tuple[Any, ...], output: Any) -> tuple[Tensor, Tensor]:
+        said = of(module, inputs, output)
+        return linear(said["q"], said["k"]), said["v"]
+
+    theirs, mine, wrong = (Mine().eval() for _ in range(3))
+    for model, function, out in ((mine, of, "write"), (wrong, other, "")):
+        model.load_state_dict(theirs.state_dict())
+        for floor in model.tower:
+            tracer.attends(floor.look, function, out=out)
+    layout, ids = tracer.Layout(**LAYOUT), torch.randint(24, (3, 14), generator=torch.Generator().manual_seed(0))
+    found, expected = (tracer.load_hf(one, layout=layout) for one in (mine, theirs))
+    assert [one.code for one in found.layers] == [f"{__name__}:{of.__qualname__}"] * 2
+    for ask in (
+        lambda model: ablate.sweep(model, ids),
+        lambda model: ablate.sweep(model, ids, "mean"),
+        lambda model: tracer.logit_attribution(model, ids).heads,
+        lambda model: tracer.why(model, ids[:1], 1, 2, 9, 4),
+    ):
+        np.testing.assert_allclose(ask(found), ask(expected), rtol=1e-3, atol=1e-5)
+    with pytest.raises(
+        ValueError, match=r"heads of layer 0 write is off|its pattern, which .*other says, is no softmax"
+    ):
+        tracer.load_hf(wrong, layout=layout)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tracer.export.to_huggingface import to_huggingface
     from tracer.heads.own_measures import measure
     from tracer.heads.row_block import RowBlock
+    from tracer.hooks.declarations import attends
     from tracer.huggingface.architectures import Layout
     from tracer.huggingface.loading import load_hf
     from tracer.interventions import clamps as clamp
@@ -66,7 +67,8 @@ _HOME = {
     "Layout": "huggingface.architectures", "watch": "watching.watch", "list_runs": "store", "open_run": "store",
     "fork": "training.loop", "resume": "training.loop", "train": "watching.train", "sweep_run": "analysis.run_sweep",
     "diagnose": "diagnosis", "to_bridge": "export.bridge", "to_huggingface": "export.to_huggingface",
-    "ClampedHead": "interventions.own_clamps", "LossBatch": "training.own_loss", "Probe": "data.own_probe",
+    "attends": "hooks.declarations", "ClampedHead": "interventions.own_clamps", "LossBatch": "training.own_loss",
+    "Probe": "data.own_probe",
     "RowBlock": "heads.row_block", "measure": "heads.own_measures", "rule": "diagnosis",
     "scalar": "tracking.own_numbers", "show": "analysis.notebook", "survey": "analysis.survey", "why": "analysis.why",
 }  # fmt: skip
@@ -77,8 +79,8 @@ _MODULES = {
 
 __all__ = [
     "PRESETS", "ClampedHead", "DataConfig", "Layout", "LightningCallback", "LossBatch", "ModelConfig", "OptimConfig",
-    "Probe", "RecordConfig", "RowBlock", "Run", "TrainConfig", "TrainerCallback", "Transformer", "ablate", "clamp",
-    "data", "diagnose", "diagnosis", "fork", "head_test", "heads", "list_runs", "load_hf", "logit_attribution",
+    "Probe", "RecordConfig", "RowBlock", "Run", "TrainConfig", "TrainerCallback", "Transformer", "ablate", "attends",
+    "clamp", "data", "diagnose", "diagnosis", "fork", "head_test", "heads", "list_runs", "load_hf", "logit_attribution",
     "logit_lens", "measure", "measures", "open_hf", "open_run", "patch", "pictures", "preset", "probes", "resume",
     "role", "roles", "rule", "scalar", "show", "store", "survey", "sweep_run", "to_bridge", "to_huggingface", "train",
     "watch", "why",

@@ -59,6 +59,11 @@ class AttentionCall:
         return batch, self.weights.shape[2] if self.weights is not None else self._qk[0].shape[1], key_pos
 
     @property
+    def has_values(self) -> bool:
+        """Are its values known? v is empty where they are not."""
+        return self.v.shape[3] > 0
+
+    @property
     def positions(self) -> int:
         """Keys that are positions of the sequence."""
         return self.shape[2] - len(self.extra)
@@ -79,15 +84,16 @@ class AttentionCall:
                 largest, seen = (None if x is None else x.squeeze(-1) for x in (self.largest, self.seen))
                 return stats_from_pattern(
                     self.weights, tokens, causal=self.causal, largest=largest, seen=seen, thumbs=thumbs,
-                    extra=len(self.extra), own=own, v=self.v,
+                    extra=len(self.extra), own=own, v=self.v if self.has_values else None,
                 )  # fmt: skip
             if self.extra:
                 whole = self._explicit()
                 found = whole.stats(tokens, thumbs=thumbs, own=own)
                 return replace(found, z=values(whole.pattern(), self.v)) if z else found
+            own_v = self.v if own is not None and self.has_values else None
             return stats(
                 *self._qk, tokens, scale=self.scale, causal=self.causal, mask=self.mask,
-                v=self.v if z else None, thumbs=thumbs, own=own, own_v=None if own is None else self.v,
+                v=self.v if z else None, thumbs=thumbs, own=own, own_v=own_v,
             )  # fmt: skip
 
     @torch.no_grad()

@@ -31,6 +31,8 @@ class DiscoveredAttention:
     checked: set[Key] = field(default_factory=set)
     softmaxes: set[str] = field(default_factory=set)
     """Modules in which something that could be a pattern was made, whatever became of it."""
+    lost: list[str] = field(default_factory=list)
+    """What a person declared to be attention (`tracer.attends`), of which nothing came, and why."""
     blind: bool = False
     """Was there a forward pass of tensors without values?"""
     _last_input: Any = None

@@ -8,12 +8,14 @@
    v by matmul, bmm or einsum: that result is the pattern, whatever scores, biases or caps it came from.
 4. `tracer.interventions.edits` then speaks as it does to our own models: taps
    `blocks.<layer>.attn.hook_q|k|v|z|pattern`, visitors.
+   Modules that a person declared to be attention are asked by their function (`declarations`).
    When nobody asks for anything, the model's own call runs with its own arguments, to the bit.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -23,8 +25,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from tracer.heads.call import AttentionCall
-from tracer.hooks.attending import Attending
 from tracer.hooks.axis_order import AxisOrder
+from tracer.hooks.declared_calls import DeclaredCalls
 from tracer.hooks.discovered import DiscoveredAttention
 from tracer.hooks.flex import Normalisers, blocks_fit, call_of, is_flex
 from tracer.hooks.inputs import has_values
@@ -36,20 +38,35 @@ from tracer.interventions.edits import active
 PRODUCTS = {"matmul", "__matmul__", "bmm", "einsum"}
 
 
-class AttentionInterceptor(Attending, TorchFunctionMode):
-    """Inside `with AttentionInterceptor(sites, map):` every attention of the watched model passes through `attend`."""
+class AttentionInterceptor(DeclaredCalls, TorchFunctionMode):
+    """Inside `with AttentionInterceptor(sites, map):` every attention of the watched model passes through `attend`, or
+    through `declared`."""
 
-    def __init__(self, sites: Sites, found: DiscoveredAttention) -> None:
-        super().__init__(sites, found)
+    def __init__(
+        self, sites: Sites, found: DiscoveredAttention, say: Callable[[str], None] | None = None, asks: bool = True
+    ) -> None:  # fmt: skip
+        super().__init__(sites, found, say, asks)
         self.d_vocab: int | None = None
         self._table: Tensor | None = None
         self._soft = Softmaxes()
         self._lse = Normalisers()
 
+    def __enter__(self) -> AttentionInterceptor:
+        self.sites.listeners.append(self)
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self.sites.listeners.pop()
+        super().__exit__(*error)
+
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if not self.sites.running:
             self.map.blind |= self.sites.blind
+            return func(*args, **kwargs)
+        if self.passes_by:
+            if func is F.embedding and not self._asking:
+                self._look_up(args, kwargs)
             return func(*args, **kwargs)
         if func is F.scaled_dot_product_attention:
             return self._fused(func, args, kwargs)

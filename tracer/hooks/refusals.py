@@ -7,6 +7,8 @@ from torch import nn
 from tracer.hooks.discovered import DiscoveredAttention
 from tracer.hooks.sites import plain
 
+SAY = "say yourself what its pattern is: tracer.attends(module, function)"
+"""What to do about attention that nobody recognises."""
 UNSEEN = ("flash_attention_2", "flash_attention_3")
 """Kernels of the flash-attn package, as configs of `transformers` name them."""
 
@@ -40,6 +42,8 @@ def refuse(model: nn.Module, found: DiscoveredAttention) -> None:
 def nothing_seen(model: nn.Module, found: DiscoveredAttention, *, ran: bool = False) -> str:
     """Why there is nothing to look at in a model, as far as that can be told. `ran`: it is known that a pass was seen,
     and that its tensors had values."""
+    if found.lost:
+        return "; ".join(found.lost)
     kernel = str(getattr(getattr(model, "config", None), "_attn_implementation", ""))
     if kernel in UNSEEN:
         return (
@@ -51,7 +55,7 @@ def nothing_seen(model: nn.Module, found: DiscoveredAttention, *, ran: bool = Fa
         return (
             f"no attention could be told apart in this {type(model).__name__}: there is a softmax in {where}, but its "
             f"result is changed on the way to the values (heads mixed, keys cut off), so that no head has a "
-            f"pattern whose rows sum to 1"
+            f"pattern whose rows sum to 1: {SAY}"
         )
     if found.blind and not ran:
         return (
@@ -61,6 +65,6 @@ def nothing_seen(model: nn.Module, found: DiscoveredAttention, *, ran: bool = Fa
     asked = "" if ran else "Did a forward pass run inside the watch? "
     return (
         f"no attention was seen in this {type(model).__name__}: neither F.scaled_dot_product_attention nor a softmax "
-        f"over keys that is multiplied with values (matmul, bmm, einsum). {asked}Attention inside a custom kernel "
-        f"cannot be watched"
+        f"over keys that is multiplied with values (matmul, bmm, einsum). {asked}Of attention in a custom "
+        f"kernel, or whose weights are a quotient written by hand, {SAY}"
     )

@@ -10,8 +10,8 @@ import functools
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,10 @@ class Layer:
     n_heads: int
     extra: tuple[str, ...] = ()
     """What the last keys of its patterns are, where these are no positions: `AttentionCall.extra`."""
+    code: str = ""
+    """The function of a person's that says its pattern, `module:name`; empty of one that was recognised."""
+    no_z: str = ""
+    """Why z of its heads cannot be replaced; empty where it can."""
 
 
 class Hook:
@@ -57,11 +61,24 @@ class Hook:
         return getattr, (contextlib.nullcontext(), "__exit__")  # takes anything, and is found where tracer is not
 
 
+@runtime_checkable
+class Listener(Protocol):
+    """Told of every module, in the thread that it listens in."""
+
+    def entered(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A module has started; (args, kwargs) that it is to be called with instead, or None."""
+        ...
+
+    def left(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        """It has ended, and is still the innermost; output: None where it raised."""
+        ...
+
+
 class Sites:
     """The running modules of a model, and its attentions in the order in which they were first seen."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._model = model
+        self.model = model
         self._here = threading.local()
         self._handles = contextlib.ExitStack()
         self.begin: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None] | None = None
@@ -72,9 +89,9 @@ class Sites:
 
     def attach(self, only: Collection[str] | None = None) -> None:
         """Hear of every module, or of those with these paths; when one of them takes no hooks, of none."""
-        leave = Hook(lambda *_: self.leave())
+        leave = Hook(self.leave)
         with contextlib.ExitStack() as handles:
-            for name, module in self._model.named_modules():
+            for name, module in self.model.named_modules():
                 path = plain(name) or type(module).__name__
                 if only is not None and plain(name) not in only:
                     continue
@@ -85,25 +102,31 @@ class Sites:
                     )
                 enter = Hook(functools.partial(self.enter, path))
                 handles.callback(module.register_forward_pre_hook(enter, prepend=True, with_kwargs=True).remove)
-                handles.callback(module.register_forward_hook(leave, always_call=True).remove)
+                handles.callback(module.register_forward_hook(leave, always_call=True, with_kwargs=True).remove)
             self._handles = handles.pop_all()
 
-    def leave(self) -> None:
+    def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """The innermost module has ended."""
-        if self._stack:  # else this forward pass began, in another thread, before the hooks were there
+        if not self._stack:  # this forward pass began, in another thread, before the hooks were there
+            return
+        try:
+            if self.listeners and not self._here.blind:
+                self.listeners[-1].left(module, args, kwargs, output)
+        finally:
             self._stack.pop()
             if not self._stack:
                 self._here.given = []
                 if self.end is not None:
                     self.end()
 
-    def enter(self, name: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(self, name: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A module starts; told by hand of one that had begun before hooks could be there."""
         if not self._stack:
             self.anew(args, kwargs)
             if self.begin is not None and not self._here.blind:
                 self.begin(module, args, kwargs)
         self._stack.append((name, args[0] if args else None))
+        return self.listeners[-1].entered(module, args, kwargs) if self.listeners and not self._here.blind else None
 
     def anew(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A forward pass begins, be it within the hooks of another."""
@@ -113,6 +136,13 @@ class Sites:
 
     def detach(self) -> None:
         self._handles.close()
+
+    @property
+    def listeners(self) -> list[Listener]:
+        """Of this thread; the last one is told."""
+        if not hasattr(self._here, "listeners"):
+            self._here.listeners = []
+        return self._here.listeners
 
     @property
     def _stack(self) -> list[tuple[str, Any]]:
@@ -181,12 +211,12 @@ def arrange(keys: list[Key], kinds: dict[Key, Layer], beside: set[Key]) -> tuple
         single = one.n_heads == 1 and last.isdigit()
         if single and group == parent and key in beside:
             places[key] = Place(len(layers) - 1, layers[-1].n_heads)
-            layers[-1] = Layer(parent, one.kind, one.causal, layers[-1].n_heads + 1, one.extra)
+            layers[-1] = replace(one, name=parent, n_heads=layers[-1].n_heads + 1)
             continue
         group = parent if single else None
         places[key] = Place(len(layers), 0)
         name = key[0] + (f"#{key[1]}" if key[1] else "")
-        layers.append(Layer(name, one.kind, one.causal, one.n_heads, one.extra))
+        layers.append(replace(one, name=name))
     return places, layers
 
 

@@ -100,11 +100,12 @@ def check_scores(model: Any) -> None:
     close = 10 * _close(seen[first].dtype)
     for i, layer in enumerate(found.layers):
         pattern = seen[f"blocks.{i}.attn.hook_pattern"].to(found.final.dtype)[..., : tokens.shape[1]]
+        said = f"; or its pattern, which {code} says, is no softmax of scores" if (code := model.layers[i].code) else ""
         for head in range(pattern.shape[1]):
             rebuilt = layer.seen_scores(layer.scores(head), head)
             hidden = pattern[:, head] == 0
             _same(model, f"the pattern of L{i}H{head}", rebuilt.masked_fill(hidden, -torch.inf).softmax(-1),
-                  pattern[:, head], close, PATTERN)  # fmt: skip
+                  pattern[:, head], close, PATTERN + said)  # fmt: skip
 
 
 def _check(model: Any, found: ResidualStream, seen: dict[str, Tensor], close: float) -> None:

@@ -149,6 +149,8 @@ class Meta(StrictModel):
     """What a person said of the run when it began."""
     scalars: Annotated[list[Code], Field(max_length=1000)] = []
     """Functions that gave numbers at each record, as module:name: text for people, from which nothing is imported."""
+    attends: Annotated[list[Word], Field(max_length=1000)] = []
+    """Functions that said the patterns of attention that nobody recognises, likewise."""
     loss: Code | None = None
     """Of a training on a loss of a person's own, where its code is, likewise."""
 

@@ -105,7 +105,7 @@ def find(model: nn.Module, found: DiscoveredAttention, inputs: Inputs, params: M
         return hook
 
     def seen(key: Key, call: AttentionCall | None, _rows: Any) -> None:
-        if call is None or key in calls:
+        if call is None or key in calls or not call.has_values:
             return
         first = {i: x[:, 0].float().clone() for i, x in enumerate((call.q, call.k, call.v)) if x is not None}
         if call.weights is None:

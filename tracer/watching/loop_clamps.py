@@ -23,6 +23,7 @@ from tracer.hooks.refusals import CannotWatch, refuse
 from tracer.hooks.sites import Hook, Sites
 from tracer.interventions.own_clamps import Given, OwnClamp, texts
 from tracer.named_code import NAMED
+from tracer.tracking.tracking import say
 from tracer.watching.ranks import sharded
 from tracer.watching.training_passes import unseen_because
 
@@ -129,7 +130,7 @@ class LoopClamps:
             return self.now()
 
         self._pass.enter_context(holding(self._map, held))
-        self._pass.enter_context(AttentionInterceptor(self._sites, self._map))
+        self._pass.enter_context(AttentionInterceptor(self._sites, self._map, say))
 
     def _ends(self, module: nn.Module, args: Any, output: Any) -> None:
         self._pass.close()

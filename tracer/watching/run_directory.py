@@ -52,6 +52,7 @@ UNSURE = tuple(name for name in HEAD_MEASURES if name != "max_logit")
 """Means over sequences: their standard errors are recorded too."""
 OF_TRAINING = (
     "untrained", "dtype", "constant_positions", "classes", "measures", "probes", "scalars", "settings", "tags", "clamp",
+    "attends",
 )  # fmt: skip
 """Facts of the training, which may have changed when it goes on."""
 UPDATES = ("train_loss", "learning_rate", "step_ms", "tokens_per_second", "same_batch")
@@ -123,6 +124,7 @@ class RunDirectory:
             "layers": [
                 {"name": x.name, "kind": x.kind, "causal": x.causal, "n_heads": heads * x.n_heads} for x in seen.layers
             ],
+            "attends": sorted({x.code for x in seen.layers if x.code}),
             "n_params": sum(getattr(p, "ds_numel", p.numel()) for p in self.model.parameters()),
             "d_vocab": seen.d_vocab,
             "n_ctx": (context(self.model) if seen.tokens is not None else None) or seen.row, "row": seen.row,

@@ -22,11 +22,14 @@ from torch import Tensor, nn
 
 from tracer.heads.blocks import LN2
 from tracer.heads.call import AttentionCall
+from tracer.hooks.declarations import SaidAttention
+from tracer.hooks.declared_calls import RunningDeclared
 from tracer.hooks.discovered import DiscoveredAttention
 from tracer.hooks.interceptor import AttentionInterceptor
 from tracer.hooks.sites import Key, Place, Sites
-from tracer.interventions.edits import visiting
+from tracer.interventions.edits import Active, visiting
 from tracer.torch_internals import compiled_call, compiled_type, compiles
+from tracer.tracking.tracking import say
 from tracer.watching.pace import Pace
 from tracer.watching.padding import real_rows
 from tracer.watching.ranks import Ranks, side_by_side
@@ -87,7 +90,8 @@ class LargestLogits:
             self._inside.callback(sites.detach)
             sites.enter(type(model).__name__, model, args, kwargs)
             self._inside.enter_context(visiting(lambda call: None))  # so that scores are kept of a softmax by hand
-            self._inside.enter_context(Seen(sites, lambda key, _, largest: self._look(key, largest, real)))
+            seen = Seen(sites, lambda key, _, largest: self._look(key, largest, real), asks=False)
+            self._inside.enter_context(seen)
 
     def of_step(self) -> Float[Tensor, "layer head"] | None:
         """Of the passes since this was last asked, nan where no score was seen; over all processes where all look at
@@ -146,8 +150,11 @@ class LargestLogits:
 class Seen(AttentionInterceptor):
     """Hands on where an attention is, its call (None of flex_attention) and what gives its row maxima."""
 
-    def __init__(self, sites: Sites, then: Callable[[Key, AttentionCall | None, Callable[[], Tensor]], None]) -> None:
-        super().__init__(sites, DiscoveredAttention())
+    def __init__(
+        self, sites: Sites, then: Callable[[Key, AttentionCall | None, Callable[[], Tensor]], None], asks: bool = True
+    ) -> None:  # fmt: skip
+        """asks: of attentions that a person declared, too."""
+        super().__init__(sites, DiscoveredAttention(), say, asks)
         self._then = then
 
     def _were_positions(self, before: Tensor, ids: Tensor) -> bool:
@@ -156,6 +163,9 @@ class Seen(AttentionInterceptor):
     def attend(self, call: AttentionCall, own: Callable[[], Tensor], dropout: float) -> None:
         own()
         self._then(self.sites.next_key(), call, call.row_maxima)
+
+    def declared(self, running: RunningDeclared, said: SaidAttention, here: Active | None) -> None:
+        self._then(running.key, said.call, said.call.row_maxima)
 
     def _flex(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = func(*args, **kwargs)

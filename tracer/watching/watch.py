@@ -84,10 +84,11 @@ def watch(
     `note` is the one that the page Runs shows. A job that resumes leaves what it does not give.
     With several processes, call it in each: statistics are of all of them, and rank 0 writes.
     Seen are F.scaled_dot_product_attention, nn.MultiheadAttention, flex_attention, and softmax-times-values written by
-    hand, in blocks of queries too; keys that are no positions (sinks, learned keys) are in `layers[i].extra`. What
-    cannot be measured truthfully is refused (`CannotWatch`), in a training loop with a warning. Of a model in which no
-    attention is seen (Mamba, a CNN, an MLP), or none that can be told apart, a loop is recorded without heads: a
-    warning says why, and losses, gradients, weights, updates and signs of health are there (`run.why_not("heads")`).
+    hand, in blocks of queries too; keys that are no positions (sinks, learned keys) are in `layers[i].extra`. Of
+    other attention a person says the pattern (`tracer.attends`). What cannot be measured truthfully is refused
+    (`CannotWatch`), in a training loop with a warning. Of a model in which no attention is seen (Mamba, a CNN, an MLP),
+    or none that can be told apart, a loop is recorded without heads: a warning says why, and losses, gradients,
+    weights, updates and signs of health are there (`run.why_not("heads")`).
     """
     if run is None:
         if options:

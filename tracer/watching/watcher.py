@@ -99,7 +99,7 @@ class Watcher:
         self.sites.attach()
         self._inside = True  # not before: of a model that takes no hooks nothing is in use
         self._stack.callback(self.sites.detach)
-        self.interceptor = AttentionInterceptor(self.sites, self.map)
+        self.interceptor = AttentionInterceptor(self.sites, self.map, say)
         self._stack.enter_context(keep_outputs(self.model, AttentionInterceptor, self._edited))
         self._stack.enter_context(torch.compiler.set_stance("force_eager"))
         self._stack.enter_context(self.interceptor)
@@ -341,6 +341,8 @@ class Watcher:
             raise ValueError("the set of heads is empty: name at least one (layer, head)")
         for layer, head in chosen:
             self._exists(layer, head)
+            if why := self.layers[layer].no_z:
+                raise CannotWatch(why)
         return chosen
 
     def _exists(self, layer: int, head: int) -> None:

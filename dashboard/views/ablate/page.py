@@ -23,6 +23,7 @@ from dashboard.views.ablate.sweep import draw_null, draw_sweep
 from dashboard.views.ablate.when import draw_when
 from tracer.analysis import head_sets
 from tracer.config import DRAWS, Clamp
+from tracer.hooks.refusals import CannotWatch
 from tracer.measures.aliases import Head
 from tracer.pictures import ablation_grid, curves, headmap
 from tracer.store import Run
@@ -105,7 +106,10 @@ def _draw_tabs(run: Run, setup: Setup, trace: xr.Dataset) -> None:
     for tab, draw_one in zip(tabs, filter(None, draws.values()), strict=True):
         if tab.open:
             with tab:
-                draw_one()
+                try:
+                    draw_one()
+                except CannotWatch as error:  # heads that nobody said how to switch off
+                    choosers.refuse(theme.sentence(str(error)))
 
 
 def _draw_effect(run: Run, setup: Setup) -> None:

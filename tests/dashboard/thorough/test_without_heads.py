@@ -71,7 +71,7 @@ def test_a_page_of_heads_says_why_there_are_none(page: str, elsewhere: Path, ope
     app = open_page(page, run="states", layer=1, head=1, tour=1)
     assert [one.value for one in app.info] == ["No heads were recorded in this run."]
     (why,) = [one.value for one in app.text if "attention" in one.value]
-    assert why.startswith(WHY) and why.endswith("Attention inside a custom kernel cannot be watched.")
+    assert why.startswith(WHY) and why.endswith("say yourself what its pattern is: tracer.attends(module, function).")
     assert not app.code  # no Share of a page that shows nothing
 
 

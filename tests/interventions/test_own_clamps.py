@@ -13,7 +13,7 @@ from tracer import ablate
 from tracer.analysis import prompt_attention
 from tracer.analysis.entropy_bound import bound
 from tracer.cli import configs, trainings
-from tracer.cli.commands import _values
+from tracer.cli.arguments import values
 from tracer.config import Clamp, TrainConfig
 from tracer.data.probes import per_token_loss
 from tracer.interventions import clamps
@@ -347,7 +347,7 @@ def test_who_goes_on_names_it_again(run: Any, stranger: None) -> None:
 
 
 def test_a_command_line_and_a_file_name_it_and_a_run_does_not(run: Any, stranger: None, tmp_path: Any) -> None:
-    assert _values(["train", "demo", "--clamp", "a", "b", "--run", "c", "--clamp=d"], "--clamp") == ["a", "b", "d"]
+    assert values(["train", "demo", "--clamp", "a", "b", "--run", "c", "--clamp=d"], "--clamp") == ["a", "b", "d"]
     config, _ = configs.read(run.dir / "run.json")
     assert config.clamp[0] == OWN[0] and f"{HERE}:previous" not in NAMED
     with pytest.raises(ValueError, match="is code, which is never taken from a run directory"):

@@ -1,4 +1,4 @@
-"""What commands print: lines for people, JSON for programs."""
+"""What commands print, lines for people and JSON for programs, and the statuses that they end with."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import sys
 from typing import Any
 
 from tracer.files.disk import finite
+
+EXIT_USAGE, EXIT_DIVERGED, EXIT_CLAIM, EXIT_SICK, EXIT_DAMAGED, EXIT_STOPPED = 2, 3, 4, 5, 6, 130
+EXIT_OF_RUN = {"diverged": EXIT_DIVERGED, "stopped": EXIT_STOPPED}
 
 
 def say(text: str) -> None:

@@ -40,7 +40,7 @@ def view(
     layout: str | None = None, pages: str | None = None, clamp: tuple[str, ...] = (),
     measures: tuple[str, ...] = (), tests: tuple[str, ...] = (), roles: tuple[str, ...] = (),
 ) -> int:  # fmt: skip
-    """Serve the dashboard until Ctrl-C; `tracer.cli.commands` says what each word means."""
+    """Serve the dashboard until Ctrl-C; `tracer.cli.view_command` says what each word means."""
     from tracer.huggingface import building
     from tracer.store import PLACES, copies
     from tracer.store.following import follow, update

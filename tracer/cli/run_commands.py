@@ -1,0 +1,228 @@
+"""Commands about runs and models that are there: sweep, diagnose, check, open, export, reproduce."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Literal
+
+import tyro
+
+from tracer.cli import configs
+from tracer.cli.output import EXIT_CLAIM, EXIT_DAMAGED, EXIT_SICK, EXIT_STOPPED, say, say_json
+from tracer.config import DRAWS
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+
+def sweep(
+    run: str,
+    /,
+    modes: tuple[Literal["zero", "mean", "resample"], ...] = ("zero", "mean", "resample"),
+    steps: tuple[int, ...] | None = None,
+    draws: int = DRAWS,
+    frozen: bool = False,
+    build: str | None = None,
+    json: bool = False,
+    metric: str | None = None,
+    tokens: str | None = None,
+    layout: str | None = None,
+    clamp: tuple[str, ...] = (),
+) -> int:
+    """Switch every head off by itself at every snapshot, and keep what it costs in the run (`run.effects`).
+
+    Another metric, or other tokens, are kept apart (`run.own_effects`). What is there already is not computed again.
+    `accelerate launch -m tracer sweep RUN` shares the work.
+
+    Args:
+        run: A name under checkpoints/, or a directory.
+        modes: What is put in place of a head's output.
+        steps: Only these snapshots.
+        draws: Other sequences that resample takes a replacement from, for a mean.
+        frozen: Hold every pattern at the clean run's.
+        build: The function, as module:function, that builds the model, where the run names the same one; it runs.
+        json: Print, as JSON, where the numbers are and what they are of.
+        metric: What is measured instead of the loss: kl (KL to the model with nothing off), or a function of (logits,
+            targets, clean) as module:name, from a module that can be imported from here; it runs.
+        tokens: A file to measure on instead of the run's probes: whole numbers [sequence pos] in .npy, or text.
+        layout: A YAML or JSON file of a tracer.Layout for that model, where the run does not say it: passes then begin
+            at the layer of a head.
+        clamp: The clamps of the run that are functions, "L1H2 = module:function"; they run.
+    """
+    from accelerate import PartialState
+
+    from tracer.analysis.run_sweep import sweep_run
+    from tracer.huggingface import building
+    from tracer.store import open_run
+    from tracer.training.progress import Bar
+
+    building.allow(*([build] if build else []), layout=layout)
+    configs.name_clamps(clamp)
+    opened = open_run(run)
+    try:
+        with contextlib.nullcontext() if json else Bar("sweeping", "ablations") as bar:
+            found = sweep_run(
+                opened, modes, steps, draws, frozen, bar.update if bar else None, metric=metric, tokens=tokens
+            )
+    except KeyboardInterrupt:
+        if PartialState().is_main_process:
+            say(f"stopped; `tracer sweep {run}` goes on where it stopped")
+        return EXIT_STOPPED
+    if PartialState().is_main_process:
+        n = found.sizes["step"]
+        if json:
+            say_json(
+                run=opened.name, effects=str(opened.dir / "effects.zarr"), steps=found["step"].values.tolist(),
+                modes=found["mode"].values.tolist(), probes=found["probe"].values.tolist(),
+                **{name: found["effect"].attrs[name] for name in ("metric", "tokens") if name in found["effect"].attrs},
+            )  # fmt: skip
+            return 0
+        say(f"{opened.name}: {n} snapshot{'s' * (n != 1)} swept, into {opened.dir / 'effects.zarr'}")
+        if metric:
+            say(_largest(found))
+    return 0
+
+
+def _largest(found: xr.Dataset) -> str:
+    """The heads that a metric of a person's own changes most with, at the last step."""
+    effect = found["effect"].isel(step=-1)
+    effect = effect.mean([dim for dim in effect.dims if dim not in ("layer", "head")])
+    heads = effect.stack(of=("layer", "head")).dropna("of")
+    order = abs(heads.values).argsort()[::-1][:8]
+    told = [f"L{heads['layer'].values[i]}H{heads['head'].values[i]} {heads.values[i]:+.4g}" for i in order]
+    return f"at step {int(found['step'][-1])}, mean over modes and probes: {', '.join(told)}"
+
+
+def diagnose(run: str, /, why: bool = False, json: bool = False, rules: tuple[str, ...] = ()) -> int:
+    """Say what went wrong in a run, the worst first: evidence, since when, in which heads, and what helps.
+
+    The exit status is 0 when nothing bad was found (there may be something to watch), 5 otherwise.
+
+    Args:
+        run: A name under checkpoints/, or a directory.
+        why: Say also when each finding is made, and where its numbers come from.
+        json: Print the findings as JSON.
+        rules: Rules of your own, as module:name, looked for beside ours.
+    """
+    from tracer.diagnosis import examine, report
+    from tracer.store import open_run
+
+    opened = open_run(run)
+    diagnosis = examine(opened, rules)
+    if json:
+        say_json(run=opened.name, **asdict(diagnosis))
+    else:
+        say(report(opened.name, diagnosis, why))
+    return EXIT_SICK if any(one.severity == "bad" for one in diagnosis.findings) else 0
+
+
+def check(run: str, /) -> int:
+    """Read every file of a run, compare it with its checksum, and name what is damaged.
+
+    The exit status is 0 when all is whole, 6 otherwise; what is not named stays usable.
+
+    Args:
+        run: A name under checkpoints/, or a directory.
+    """
+    from tracer.store import resolve
+    from tracer.store.check import check
+
+    report = check(resolve(run))
+    say(str(report))
+    return EXIT_DAMAGED if report.damaged else 0
+
+
+def open(
+    model: str, /, run: str | None = None, revisions: tuple[str, ...] = (), keep_weights: bool = True,
+    bos: bool | None = None, json: bool = False, layout: str | None = None,
+) -> int:  # fmt: skip
+    """Measure every head of a causal Hugging Face model; each checkpoint is a step of the run.
+
+    Args:
+        model: A local directory (its checkpoint-N folders are steps), or a name on the hub.
+        run: Name under checkpoints/, or a directory. Default: the model's name.
+        revisions: Names on the hub whose numbers are steps: step0 step1000 step143000; step0:step5000 for those
+            between, or all.
+        keep_weights: --no-keep-weights removes each revision's weights from the cache of the hub once it is read,
+            where this command downloaded them. What is measured stays; Circuits and Ablate need weights.
+        bos: Begin every sequence with the start token. Default: when the tokenizer has one.
+        json: Print, as JSON, which run was made.
+        layout: A YAML or JSON file of a tracer.Layout: where a model of no known architecture keeps what writes to its
+            residual stream, for Circuits and logit attribution.
+    """
+    from tracer.watching.opening import open_hf
+
+    def tell(done: int, of: int, step: int) -> None:
+        if not json:
+            say(f"step {step} measured ({done} of {of})")
+
+    made = open_hf(
+        model, run, revisions=revisions or None, bos=bos, keep_weights=keep_weights, progress=tell, layout=layout
+    )
+    if json:
+        say_json(run=made.name, directory=str(made.dir), model=made.meta["class"], layers=made.meta["layers"],
+               steps=made.steps)  # fmt: skip
+        return 0
+    say(f"{made.name}: {made.meta['class']}, {len(made.about.layers)} layers, into {made.dir}")
+    return 0
+
+
+def export(
+    run: str, directory: str, /, step: int | None = None,
+    to: Literal["huggingface", "transformer-lens"] = "huggingface",
+) -> int:  # fmt: skip
+    """Write the model of a run for another library; its logits stay the same.
+
+    Args:
+        run: A name under checkpoints/, or a directory.
+        directory: Where to write; it must be new or empty.
+        step: The model after this many updates instead of the last snapshot.
+        to: huggingface writes what AutoModelForCausalLM and AutoTokenizer open; transformer-lens a TransformerBridge,
+            with the lines of Python that open it in README.md.
+    """
+    from transformers.utils import logging
+
+    from tracer.export.bridge import save_bridge
+    from tracer.export.to_huggingface import own_model, to_huggingface
+    from tracer.store import open_run
+
+    logging.disable_progress_bar()
+    if to == "transformer-lens":
+        save_bridge(own_model(open_run(run), step), directory)
+        say(f"TransformerBridge written: {directory}/README.md has the lines that open it")
+        return 0
+    model = to_huggingface(open_run(run), directory, step)
+    say(f"{type(model).__name__} written: AutoModelForCausalLM.from_pretrained({directory!r}) opens it")
+    return 0
+
+
+def reproduce(
+    names: tyro.conf.Positional[tuple[str, ...]] = (),
+    /,
+    size: Literal["small", "published"] = "small",
+    corpus: str | None = None,
+    seeds: tuple[int, ...] = (0,),
+    table: bool = False,
+    json: bool = False,
+) -> int:
+    """Train specimens that are not trained yet, run the exercises, and print what was published beside it.
+
+    Args:
+        names: Specimens, all by default.
+        size: small, for a CPU, or as published, for a GPU.
+        corpus: A text file or folder instead of python-stdlib.
+        seeds: Of the weights and the order of the data; several are told as mean and range.
+        table: Print the tables of what is trained already, and train nothing.
+        json: Print the figures that the tables are made from.
+    """
+    from tracer.specimens import reproduce as series
+    from tracer.specimens.claims import judged
+    from tracer.specimens.exercises import EXERCISES
+    from tracer.specimens.tables import as_json, tables
+
+    asked = series.named(names)
+    found = (series.trained if table else series.reproduce)(names, size, corpus, seeds)
+    checks = {name: EXERCISES[name]().checks for name in asked if name in EXERCISES}
+    say("\n" * (not table) + (as_json if json else tables)(found, checks))
+    return 0 if all(verdict.holds is not False for verdict in judged(found)) else EXIT_CLAIM

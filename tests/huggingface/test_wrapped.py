@@ -201,3 +201,26 @@ def test_a_model_that_looks_ahead_predicts_nothing(kernel: str) -> None:
         tracer.load_hf(hf.BertLMHeadModel(config))
     config.is_decoder = True
     assert tracer.load_hf(hf.BertLMHeadModel(config)).n_layers == 2
+
+
+def test_activations_are_kept_by_name_as_in_transformer_lens(pair: tuple[WrappedModel, Any]) -> None:
+    ours, bridge = pair
+    logits, cache = ours.run_with_cache(IDS)
+    theirs, kept = bridge.run_with_cache(IDS)
+    torch.testing.assert_close(logits, theirs, atol=1e-5, rtol=1e-5)
+    for name in ("pattern", "z"):
+        torch.testing.assert_close(cache[name, 1], kept[f"blocks.1.attn.hook_{name}"], atol=1e-5, rtol=1e-4)
+    only = ours.run_with_cache(IDS, names_filter="blocks.0.attn.hook_z")[1]
+    assert list(only) == ["blocks.0.attn.hook_z"]
+    assert set(cache) == set(ours.taps)  # each of them is seen
+    with pytest.raises(KeyError, match=r"\('pattern', 0\) is no tap that was kept"):
+        only["pattern", 0]
+
+
+def test_what_nobody_sees_is_no_tap(build: Callable[..., Any]) -> None:
+    """A model that computes its pattern itself shows no q and k: an edit there would change nothing, silently."""
+    name = "blocks.0.attn.hook_q"
+    assert name in tracer.load_hf(build("gpt2", "sdpa")).taps
+    by_hand = tracer.load_hf(build("gpt2", "eager"))
+    with pytest.raises(ValueError, match=f"{name} is no tap of this model; it has blocks.<0 to 1>.attn.hook_v"):
+        by_hand.run_with_hooks(IDS, [(name, lambda q, hook: q * 0)])

@@ -20,6 +20,11 @@ from tracer.training import loop
 SAID: dict[str, Any] = {"settings": {"lr": 3e-3, "data": {"name": "pile"}}, "note": "warm start", "tags": ["a", "b"]}
 
 
+def test_settings_have_names() -> None:
+    with pytest.raises(ValueError, match=r"settings=\[1, 2\] is a list: give a mapping"):
+        Labels.of([1, 2])
+
+
 @pytest.mark.parametrize(
     ("given", "kept"),
     [

@@ -114,6 +114,22 @@ def test_no_die_and_no_mode_knows_that_they_were_asked() -> None:
     assert drawn[0] == drawn[1] and [one.training for one in model] == [True, False]
 
 
+def test_one_that_changes_weights_is_named() -> None:
+    def greedy(model: Any, step: int) -> dict[str, float]:
+        model.weight.data.zero_()  # past the counter of torch's own checks
+        return {"x": 1.0}
+
+    own, model = OwnNumbers(), nn.Linear(2, 2)
+    with pytest.warns(RuntimeWarning, match="greedy changes weight of the model") as said:
+        ScalarFunctions(greedy).ask(own, model, 1, 0.0)
+    assert len(said) == 1 and own.waiting == {"x": 1.0}
+
+
+def test_a_number_with_words_is_a_number() -> None:
+    given = tracer.scalar(torch.tensor(0.25), label="Share")
+    assert float(given) == given.value == 0.25
+
+
 def test_one_that_takes_too_long_is_asked_less_often() -> None:
     own, asked = OwnNumbers(), list[int]()
 

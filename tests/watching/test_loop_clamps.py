@@ -217,3 +217,21 @@ def test_a_function_is_given_copies(here: Path) -> None:
     recorder.close()
     with pytest.raises(ValueError, match="the recorder is closed"):
         recorder.clamp("L0H1 off")
+
+
+def test_a_clamp_of_no_head_before_the_first_pass_ends_that_pass_and_not_the_recording(here: Path) -> None:
+    model = tracer.Transformer(CONFIG, seed=4)
+    recorder = tracer.watch(model, run="mistyped", every=1)
+    recorder.clamp("L0H9 off")
+    ids = torch.randint(20, (8, 12))
+    with pytest.raises(ValueError, match="clamp 'L0H9 off': this model has layers 0 to 1, and layer 0 has heads"):
+        model(ids)
+    recorder.clamp("L0H1 off")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        update(model, optimizer, step)
+        recorder.step()
+    recorder.close()
+    run = tracer.open_run(recorder.dir)
+    assert recorder.off is None and run.trace["step"].values.tolist() == [0, 1, 2, 3]
+    assert run.meta["clamp"] == ["L0H1 off"]

@@ -21,6 +21,7 @@ from tests.trainings import tiny
 from tracer.cli import configs, trainings
 from tracer.config import TrainConfig
 from tracer.data.probes import per_token_loss
+from tracer.huggingface import building
 from tracer.huggingface.architectures import Layout
 from tracer.store import Run
 from tracer.store.choosing import settings
@@ -224,3 +225,9 @@ class Silent(Small):
 def test_no_logits_in_training_are_said_in_words(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="gives no logits when it trains"):
         train(tmp_path / "silent", f"{HERE}Silent")
+
+
+def test_a_survey_says_that_it_reads_what_the_run_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = train(tmp_path / "kept")
+    monkeypatch.setenv(building.SETTING, run.meta["build"])
+    assert tracer.survey(run, tokens=64).attrs["corpus"] == "kept text"

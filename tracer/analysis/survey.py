@@ -94,7 +94,7 @@ def survey(
     rows = rows_of(model, run, corpus, tokens, min(length or model.n_ctx, model.n_ctx))
     own = OwnSums(measures, lambda why: warnings.warn(why, RuntimeWarning, stacklevel=2))
     nothing = partial(_empty, (model.n_layers, model.n_heads), rows.numpy().astype(np.int32), own.ask.names)
-    found, words = nothing(), _in_words(corpus)
+    found, words = nothing(), _in_words(corpus, run)
     told = own.told(words)
     if (size := sum(array.nbytes for array in found.values()) / 1e6) > budget_mb:
         raise ValueError(f"this survey takes {size:.1f} MB, budget_mb={budget_mb}: read fewer tokens, or allow more")
@@ -161,7 +161,9 @@ def kept_survey(run: Run, step: int) -> xr.Dataset | None:
     return None if found is None else _dataset(*found)
 
 
-def _in_words(corpus: Any) -> str:
+def _in_words(corpus: Any, run: Run | None) -> str:
+    if corpus is None and run is not None and run.about.why_not("held_out"):
+        return batches(run).title.lower()
     if corpus is None:
         return "held-out text"
     if isinstance(corpus, str | Path):

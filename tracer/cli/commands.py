@@ -16,7 +16,7 @@ from importlib.metadata import version
 import tyro
 
 from tracer.cli import configs, settings
-from tracer.cli.arguments import value, values
+from tracer.cli.arguments import together, value, values
 from tracer.cli.demo import demo
 from tracer.cli.ls import ls
 from tracer.cli.output import EXIT_OF_RUN, EXIT_STOPPED, EXIT_USAGE, say
@@ -56,6 +56,7 @@ def _run(args: list[str]) -> None:
     if args == ["--version"]:
         say(f"manyeyes {version('manyeyes')}")
         return
+    args = together(args)
     try:
         status = _commands(args).cli(
             prog="tracer", description=main.__doc__, args=args or ["--help"], registry=settings.registry()

@@ -83,9 +83,9 @@ def view(
 def _allow(measures: tuple[str, ...], tests: tuple[str, ...], roles: tuple[str, ...]) -> None:
     """Measures, tests of a verdict and roles of heads, for the server. ValueError for what is none."""
     if measures:
-        from tracer.heads.own_measures import given
+        from tracer.analysis.survey_measures import OwnSums
 
-        given(measures)
+        OwnSums(measures, say)
         remember(MEASURES, *measures)
     if tests:
         from tracer.ablate.own_tests import given_tests

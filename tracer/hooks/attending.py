@@ -248,4 +248,5 @@ class Attending:
         named = any(word in key[0].lower() for word in CROSS)
         cross = self.in_mha.crosses if self.in_mha else named or query_pos != key_pos and not self.cached
         causal = not cross and (query_pos != key_pos or is_causal(call, but_for_padding=True))
-        return Layer(key[0], "cross" if cross and not part else "self", causal and not part, call.n_heads, call.extra)
+        kind, by_hand = "cross" if cross and not part else "self", call.weights is not None
+        return Layer(key[0], kind, causal and not part, call.n_heads, call.extra, by_hand=by_hand)

@@ -46,6 +46,8 @@ class Layer:
     """The function of a person's that says its pattern, `module:name`; empty of one that was recognised."""
     no_z: str = ""
     """Why z of its heads cannot be replaced; empty where it can."""
+    by_hand: bool = False
+    """Does it compute its pattern itself, so that q and k are not seen?"""
 
 
 class Hook:

@@ -20,11 +20,12 @@ from tracer.huggingface.attention_weights import head_weights, refuse_offloaded,
 from tracer.huggingface.stream_taps import StreamTaps
 from tracer.huggingface.streams import check_scores, residual_stream
 from tracer.interventions.edits import active, applied, refuse_unknown_taps, untouched, visiting
-from tracer.interventions.named_hooks import FwdHooks, hooked
+from tracer.interventions.named_hooks import FwdHooks, TapCache, hooked, kept_in
 from tracer.model.protocol import HeadWeights, Reuse, check_tokens, check_vocabulary, device_of
 from tracer.model.residual_stream import ResidualStream
 
 TAPS = ("q", "k", "v", "z", "pattern")
+"""Of each layer; without q and k, which nobody sees, where a model computes its pattern itself."""
 
 
 class WrappedModel(nn.Module):
@@ -65,7 +66,10 @@ class WrappedModel(nn.Module):
                 f"nothing: it is no causal language model (BERT's become one with is_decoder=True); to see its heads "
                 f"use tracer.watch(model)"
             )
-        self._taps = [f"blocks.{i}.attn.hook_{tap}" for i in range(self.n_layers) for tap in TAPS]
+        self._taps = [
+            f"blocks.{i}.attn.hook_{tap}" for i, layer in enumerate(self.layers) for tap in TAPS
+            if not (layer.by_hand and tap in ("q", "k"))
+        ]  # fmt: skip
         self._scores_checked = False
         self.why_no_stream = ""
         """Why its residual stream is not seen; empty where it is."""
@@ -191,6 +195,13 @@ class WrappedModel(nn.Module):
             raise ValueError(f"{error}. {self.why_no_stream}".rstrip(". ")) from None
         with applied(edits):
             return self(tokens)
+
+    def run_with_cache(
+        self, tokens: Int[Tensor, "batch pos"], names_filter: Any = None
+    ) -> tuple[Float[Tensor, "batch pos d_vocab"], TapCache]:
+        """Logits and the activations of every tap, or of those that `names_filter` names, as in transformer-lens."""
+        cache = TapCache()
+        return self.run_with_hooks(tokens, kept_in(cache, names_filter)), cache
 
     def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
         check_tokens(tokens, self.n_ctx)

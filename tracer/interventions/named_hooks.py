@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -68,6 +69,30 @@ def hooked(fwd_hooks: FwdHooks, taps: Collection[str]) -> list[Edit]:
             raise ValueError(f"{what}; it has {listed(taps)}")
         found += [Hooked(tap=tap, function=function, hook=HookedTap(tap)) for tap in chosen]
     return found
+
+
+class TapCache(dict[str, Tensor]):
+    """Activations by the name of their tap; `cache["pattern", 1]` is `cache["blocks.1.attn.hook_pattern"]`."""
+
+    def __missing__(self, key: Any) -> Tensor:
+        name, *layer = key if isinstance(key, tuple) else (key,)
+        place = f"blocks.{layer[0]}." if layer else ""
+        for full in (f"{place}attn.hook_{name}", f"{place}hook_{name}"):
+            if full in self:
+                return self[full]
+        raise KeyError(f"{key!r} is no tap that was kept; there are {listed(self)}")
+
+
+def kept_in(cache: TapCache, names: Any = None) -> FwdHooks:
+    """Hooks that keep what passes the taps `names`: one name, several, a function of a name, or None for all."""
+    several = names if callable(names) else [names] if isinstance(names, str) else names
+
+    def keep(activation: Tensor, hook: HookedTap) -> None:
+        cache[hook.name] = activation.detach()
+
+    if several is None:
+        return [(lambda _: True, keep)]
+    return [(several, keep)] if callable(several) else [(name, keep) for name in several]
 
 
 def listed(taps: Iterable[str]) -> str:

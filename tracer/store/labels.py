@@ -30,6 +30,11 @@ class Labels:
 
         ValueError for what is too long or too many, and for tags of several words.
         """
+        if settings is not None and not isinstance(settings, Mapping) and not hasattr(settings, "__dict__"):
+            raise ValueError(
+                f"settings={settings!r:.60} is a {type(settings).__name__}: give a mapping, {{'lr': 3e-3}}, or an "
+                f"object of attributes such as argparse's"
+            )
         given = {} if settings is None else settings if isinstance(settings, Mapping) else vars(settings)
         kept = {str(name): _plain(value) for name, value in flat(given).items()}
         words = list(dict.fromkeys((tags,) if isinstance(tags, str) else tags))

@@ -39,6 +39,9 @@ class OwnNumber:
     unit: str
     range: tuple[float | None, float | None]
 
+    def __float__(self) -> float:
+        return float(self.value)
+
 
 def scalar(
     value: Any, *, label: str = "", unit: str = "", range: tuple[float | None, float | None] = (None, None)
@@ -49,7 +52,7 @@ def scalar(
 
     `value`: one number, or an array of [layer] or [layer, head]. `label`: its title, else its name. `unit`: numbers of
     one unit are drawn on one chart. `range`: the smallest and the largest possible value, None for no end. What is said
-    when a run gets the name stays.
+    when a run gets the name stays. What comes back holds the number as `value`; `float` gives it, too.
     """
     return OwnNumber(value, str(label), str(unit), range)
 

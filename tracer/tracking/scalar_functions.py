@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tracer.huggingface.building import same_dice
 from tracer.named_code import name_of, named
+from tracer.torch_internals import norms
 from tracer.tracking.own_numbers import OwnNumbers
 
 Scalars = str | Callable[[Any, int], Mapping[str, Any]]
@@ -52,15 +53,32 @@ class ScalarFunctions:
                         f"may take {self._share:.1%} of the training time"
                     ))  # fmt: skip
                     continue
-                began = time.perf_counter()
+                began, before = time.perf_counter(), _sizes(model)
                 try:
                     numbers = function(model, step)
                 except Exception as error:  # somebody's code, which raises whatever it runs into
                     own.say_once(name, f"manyeyes records without {name}: {type(error).__name__}: {error}")
                 else:
                     own.keep(numbers, name)
+                if changed := [param for param, size in _sizes(model).items() if size != before.get(param)]:
+                    own.say_once(f"{name} changes", (
+                        f"{name} changes {changed[0]} of the model: this training is no longer what it is without"
+                    ))  # fmt: skip
                 self._last[name] = time.perf_counter() - began
                 self._spent += self._last[name]
+
+
+def _sizes(model: nn.Module) -> dict[str, float]:
+    """The norm of each weight that lies here whole, all read at once."""
+    there = {
+        name: p.detach() for name, p in model.named_parameters()
+        if type(p.data) is Tensor and p.is_floating_point() and not p.is_meta
+    }  # fmt: skip
+    if not there:
+        return {}
+    sizes = norms([*there.values()])
+    read = torch.stack([size.to(sizes[0].device, torch.float32) for size in sizes]).nan_to_num().tolist()
+    return dict(zip(there, read, strict=True))
 
 
 @contextlib.contextmanager

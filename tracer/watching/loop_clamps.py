@@ -41,7 +41,7 @@ class LoopClamps:
     def __init__(self, model: nn.Module, step: Callable[[], int]) -> None:
         self.model, self._step = model, step
         self.clamps: tuple[Clamp, ...] = ()
-        self._paused = False
+        self._paused = self._measures = False
         self._map, self._sites = DiscoveredAttention(), Sites(model)
         self._pass, self._hooks = contextlib.ExitStack(), contextlib.ExitStack()
 
@@ -103,11 +103,12 @@ class LoopClamps:
     @contextlib.contextmanager
     def paused(self, now: bool = True) -> Iterator[None]:
         """Passes in this block are run without, or hold them themselves; `now` False: as in training."""
-        before, self._paused = self._paused, now
+        before = self._paused, self._measures
+        self._paused, self._measures = now, True
         try:
             yield
         finally:
-            self._paused = before
+            self._paused, self._measures = before
 
     def end(self) -> None:
         """Let go of the model."""
@@ -137,7 +138,7 @@ class LoopClamps:
         if output is None or self._paused or not self.now() or self._map.blind and not self._map.layers:
             return
         refuse(self.model, self._map)
-        for clamp in self.clamps:
+        for clamp in () if self._measures else self.clamps:  # who clamped is told in a pass of theirs
             self._exists(clamp)
 
     def _exists(self, clamp: Clamp) -> None:

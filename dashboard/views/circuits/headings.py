@@ -23,7 +23,7 @@ USED = {
     "LOGIT": ("logit", "residual stream"),
 }
 """The terms that each text leans on, of the glossary."""
-NORMS = "Each norm divides by its mean scale; rotary positions are left out."
+NORMS = "Each norm divides by its mean scale; positions are left out, rotary ones too."
 COMPOSITION = """
 **Which earlier head’s output does a later head use?** The thicker a line, the more of what the earlier head writes is
 what the later one reads. For example, an induction head takes its keys from a head that looks at the token before: so

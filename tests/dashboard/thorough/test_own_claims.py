@@ -29,6 +29,10 @@ GONE = tracer.role("gone", measure="again_the_copy", at_least=0.5)
 CARD = {"run": "tiny", "layer": 1, "head": 2, "cards": ("verdict-L1H2-30",)}
 
 
+def sharpest(rows: Any) -> Any:
+    return rows.lse
+
+
 def listed(app: AppTest) -> str:
     return next(e.proto.body for e in app.get("html") if '<div class="roles">' in e.proto.body)
 
@@ -117,6 +121,8 @@ def test_what_is_named_is_checked_before_anything_is_served(monkeypatch: pytest.
         serving.view(roles=("math:pi",))
     with pytest.raises(ValueError, match="a float is no function of rows"):
         serving.view(measures=("math:pi",))
+    with pytest.raises(ValueError, match="a survey has numbers called sharpest"):
+        serving.view(measures=(f"{HERE}:sharpest",))
     assert os.environ[TESTS] == os.environ[ROLES] == ""
     serving._allow((), (f"{TESTS_HERE}:one_back",), (f"{HERE}:ANY",))
     remember(TESTS, f"{TESTS_HERE}:one_back", "b:f")

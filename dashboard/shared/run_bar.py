@@ -8,7 +8,7 @@ from typing import Literal
 
 import streamlit as st
 
-from dashboard import jobs, loading, navigation, state
+from dashboard import jobs, loading, navigation, state, theme
 from dashboard.access import read_only
 from dashboard.loading.run_summaries import Summary, status_word, summary
 from dashboard.shared.health_panel import chip, draw_health
@@ -23,6 +23,9 @@ BADGES: dict[str, tuple[str, Colour]] = {
     "lost": ("◌", "orange"),
 }  # fmt: skip
 """The mark before the word for how a run stands, and its colour: never colour alone."""
+
+LONGEST_CLAMPS = 60
+"""Characters that the bar has room for; the page Runs says all."""
 
 
 def draw_run_bar(run: Run) -> None:
@@ -43,6 +46,10 @@ def draw_run_bar(run: Run) -> None:
     else:
         line()
     draw_health(run)
+    if clamps := clamps_of(run):
+        said = ", ".join(clamps)
+        said = said if len(said) <= LONGEST_CLAMPS else f"{len(clamps)} times"
+        st.caption(f"clamped: {theme.unmarked(said)}", width="content")
     if numbering := run.about.numbering:
         st.text(numbering)  # paths of others are never Markdown
     if run.why_not("resume"):
@@ -54,6 +61,11 @@ def draw_run_bar(run: Run) -> None:
     draw_resume(run, word, quiet=True)
     if message := st.session_state.get(f"problem {run.name}"):
         st.text(message)
+
+
+def clamps_of(run: Run) -> list[str]:
+    """What is held while it trains, in words."""
+    return [str(clamp) for clamp in run.meta.get("config", run.meta).get("clamp") or ()]
 
 
 def standing(run: Run) -> str:

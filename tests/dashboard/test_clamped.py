@@ -100,12 +100,15 @@ def test_the_bound_is_of_the_model_that_the_trace_measured(blind: Run) -> None:
     assert (one_back(pattern.numpy()) == 0).all() and found.by_scores[here] <= found.entropy[here]
 
 
-def test_a_card_says_what_is_held(open_page, blind: Run, workplace: Path) -> None:
+def test_every_page_says_what_is_held(open_page, blind: Run, workplace: Path) -> None:
     app = open_page("runs")
     assert not any("no-previous" in text.value for text in app.text)
     (workplace / "checkpoints" / "blind").symlink_to(blind.dir)
     try:
         app = open_page("runs")
         assert "Clamped: L0 no-previous, L1H1 off" in [text.value for text in app.text]
+        for page in ("training", "heads", "circuits"):
+            told = [one.value.replace("\\", "") for one in open_page(page, run="blind").caption]
+            assert "clamped: L0 no-previous, L1H1 off" in told
     finally:
         (workplace / "checkpoints" / "blind").unlink()

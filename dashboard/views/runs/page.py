@@ -19,7 +19,7 @@ from dashboard.shared.export.page_file import draw_story_taking
 from dashboard.shared.export.snippets import listed
 from dashboard.shared.health_panel import chip
 from dashboard.shared.pulse import ticking
-from dashboard.shared.run_bar import draw_name, draw_resume, draw_stop, pace, short, standing, steps
+from dashboard.shared.run_bar import clamps_of, draw_name, draw_resume, draw_stop, pace, short, standing, steps
 from dashboard.shared.spark import spark
 from dashboard.shared.tour.steps import draw_start
 from dashboard.views.runs.manage import arrive, draw_deleted, draw_labels, draw_more, draw_note
@@ -223,8 +223,8 @@ def _draw_parent(run: Run) -> None:
     match run.meta.get("parent"):
         case {"run": str(parent), "step": int(step)}:
             said.append(f"from {parent} at step {step:,}")
-    if clamps := run.meta.get("config", run.meta).get("clamp"):
-        said.append(f"clamped: {', '.join(map(str, clamps))}")
+    if clamps := clamps_of(run):
+        said.append(f"clamped: {', '.join(clamps)}")
     if said:
         with st.container(gap=None, key=f"parent-{run.name}"):
             text = ", ".join(said)

@@ -31,6 +31,8 @@ SURE = 20.0
 """Of noise, walks, drifts and decays none passes it in more than 5 % of curves. Others do: see `plateaus`."""
 NEARLY = 4.0
 """Middles within it of the best are in the interval: of dated steps and sigmoids it then holds 95 % or more."""
+ROUNDING = 1e-9
+"""Share of a squared error below which a fit is no better: of equals the first holds, on every machine."""
 FINEST = 0.03
 """Differences of shape below this share of a curve's range are none: decays are never exactly exponential."""
 SMOOTH = 0.3
@@ -224,7 +226,7 @@ def _fits(x: Floats, y: Floats) -> list[_Fit]:
             error, length = (rest**2).sum(0)[:, None] + floor, np.maximum((step**2).sum(0), 1e-9)
             along = rest.T @ step
             left = np.maximum(error - along**2 / length, floor)
-            better = left < with_step
+            better = left < with_step * (1 - ROUNDING)
             without, with_step = np.minimum(without, error), np.where(better, left, with_step)
             heights, bends = np.where(better, along / length, heights), np.where(better, i, bends)
     gains, places = n * np.log(without / with_step), np.unique(_middles(x))

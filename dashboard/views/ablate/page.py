@@ -23,7 +23,6 @@ from dashboard.views.ablate.sweep import draw_null, draw_sweep
 from dashboard.views.ablate.when import draw_when
 from tracer.analysis import head_sets
 from tracer.config import DRAWS, Clamp
-from tracer.hooks.refusals import CannotWatch
 from tracer.measures.aliases import Head
 from tracer.pictures import ablation_grid, curves, headmap
 from tracer.store import Run
@@ -108,7 +107,11 @@ def _draw_tabs(run: Run, setup: Setup, trace: xr.Dataset) -> None:
             with tab:
                 try:
                     draw_one()
-                except CannotWatch as error:  # heads that nobody said how to switch off
+                except ValueError as error:
+                    from tracer.hooks.refusals import CannotWatch  # with torch, which the first page does without
+
+                    if not isinstance(error, CannotWatch):  # heads that nobody said how to switch off
+                        raise
                     choosers.refuse(theme.sentence(str(error)))
 
 

@@ -81,9 +81,9 @@ def why_no_corpus(corpus: str) -> str:
 
 
 CLAMPS, MEASURES = "MANYEYES_CLAMP", "MANYEYES_MEASURES"
-TESTS, ROLES = "MANYEYES_HEAD_TESTS", "MANYEYES_HEAD_ROLES"
-"""Settings of the environment: functions that clamp heads, measures, tests of a verdict and roles of heads that a
-person named for this process and those that it starts, with "," between."""
+TESTS, ROLES, RULES = "MANYEYES_HEAD_TESTS", "MANYEYES_HEAD_ROLES", "MANYEYES_RULES"
+"""Settings of the environment: functions that clamp heads, measures, tests of a verdict, roles of heads and rules of
+Health that a person named for this process and those that it starts, with "," between."""
 
 
 def remember(setting: str, *codes: str) -> None:

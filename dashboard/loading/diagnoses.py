@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import streamlit as st
@@ -11,19 +11,31 @@ from dashboard import loading
 from dashboard.loading.kept import AS_RECORDED, OF_A_STEP
 from dashboard.loading.rows import evenly
 from tracer.diagnosis import Diagnosis, examine
+from tracer.diagnosis.own_rules import given_rules
 from tracer.measures.aliases import Head
 from tracer.measures.chance import uniform_entropy
 from tracer.measures.setting import Setting
+from tracer.named_code import RULES, remembered
 from tracer.store import Run
 
 MOST_SNAPSHOTS = 60
 """Of more, as many at equal distances: a curve on a page shows no more."""
 
 
-@st.cache_data(max_entries=64, show_spinner=False, hash_funcs=AS_RECORDED)
 def diagnosis(run: Run) -> Diagnosis:
     """What went wrong, the worst first, and what was looked for; computed again when the run has moved on."""
-    return examine(run)
+    return _diagnosis(run, remembered(RULES))
+
+
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs=AS_RECORDED)
+def _diagnosis(run: Run, rules: tuple[str, ...]) -> Diagnosis:
+    """With rules of a person's own that this server was started with (`manyeyes --rules`), or why they are none."""
+    try:
+        given_rules(rules)
+    except ValueError as error:
+        found = examine(run)
+        return replace(found, wrong=[*found.wrong, str(error)])
+    return examine(run, rules)
 
 
 @dataclass(frozen=True)

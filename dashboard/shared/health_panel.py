@@ -22,6 +22,17 @@ def marked(severity: Severity | Literal["healthy"], text: str = "") -> str:
     return f":{colour}-badge[{icon} {text or severity}]"
 
 
+def draw_title(one: Finding, since: str = "", *, bold: bool = False) -> None:
+    """Severity and title; of a rule of somebody's own the title is its author's, and text: no link and no picture."""
+    if one.kind in RULES:
+        said = f"&nbsp;**{one.title}**" if bold else one.title
+        st.markdown(f"{marked(one.severity)} {said}{since}")
+        return
+    with st.container(horizontal=True, gap="xsmall", vertical_alignment="center"):
+        st.markdown(marked(one.severity), width="content")
+        st.text(f"{one.title}{since}", width="content")
+
+
 def chip(run: Run, *, healthy: bool = True) -> str:
     """How the run stands in one word, as Markdown; empty while there is nothing to look at, and without `healthy` also
     where nothing was found."""
@@ -40,7 +51,7 @@ def draw_health(run: Run) -> None:
     opened = st.popover(words, type="tertiary", key="health_chip")
     with opened, st.container(key="health", gap="small"):
         for i, one in enumerate(diagnosis.findings):
-            _draw_finding(one, i)
+            _draw_finding(one, i, diagnosis.texts[one.kind])
         _draw_checks(diagnosis)
 
 
@@ -54,24 +65,26 @@ def _diagnosis(run: Run) -> Diagnosis | None:
 
 def _draw_checks(diagnosis: Diagnosis) -> None:
     """What was looked for and is fine, and what the run holds no numbers for."""
-    found = {RULES[one.kind].name for one in diagnosis.findings}
+    found = {diagnosis.names.get(one.kind) for one in diagnosis.findings}
     fine, missing = [name for name in diagnosis.looked_for if name not in found], diagnosis.not_measured
     if fine:
         st.markdown("**Looked for, and not found**" if not found else "**Also looked for, and not found**")
         st.markdown("\n".join(f"- {name}" for name in fine))
     if missing:
         st.caption(f"Not measured in this run: {', '.join(missing)}.")
+    for why in diagnosis.wrong:
+        st.text(f"Went wrong: {why}.")
 
 
-def _draw_finding(one: Finding, i: int) -> None:
+def _draw_finding(one: Finding, i: int, rule: str) -> None:
     """Evidence on the left, advice on the right; all of it is text, because a name in it is its author's."""
     with st.container(key=f"health-finding-{i}"):
         left, right = st.columns([6, 5], gap="medium")
         with left:
-            st.markdown(f"{marked(one.severity)} &nbsp;**{one.title}**")
+            draw_title(one, bold=True)
             with st.container(gap="xsmall"):
                 st.text(theme.sentence(one.evidence))
-                _draw_places(one, i)
+                _draw_places(one, i, rule)
         with right, st.container(gap="xsmall"):
             for label, text in one.advice.texts().items():
                 st.text(f"{label}: {text}.")
@@ -86,7 +99,7 @@ def _look(one: Finding) -> None:
     st.switch_page(navigation.page("heads"))
 
 
-def _draw_places(one: Finding, i: int) -> None:
+def _draw_places(one: Finding, i: int, rule: str) -> None:
     """Since when, and in which heads: each a button that goes there."""
     with st.container(horizontal=True, gap="xsmall", vertical_alignment="center"):
         st.button(f"Since step {one.step:,}", key=f"health_step {i}", icon=":material/schedule:", type="tertiary",
@@ -104,4 +117,4 @@ def _draw_places(one: Finding, i: int) -> None:
         if (more := len(one.heads) - SHOWN_HEADS) > 0:
             st.caption(f"and {more} more head{'s' * (more > 1)}", width="content")
         with st.popover("What is this?", type="tertiary", icon=":material/help:", width="content"):
-            st.text(RULES[one.kind].text)
+            st.text(rule)

@@ -13,14 +13,18 @@ import pytest
 import zarr
 from streamlit.testing.v1 import AppTest
 
+import tracer
 from dashboard.loading import diagnoses
 from dashboard.shared import health_panel
 from dashboard.shared.health_panel import marked
 from dashboard.theme import sentence
 from tests.dashboard.test_specimens import narrow
 from tests.dashboard.test_training import BROKEN
+from tracer.cli import serving
 from tracer.diagnosis import RULES, Kind, diagnose
 from tracer.files.disk import Damaged
+from tracer.named_code import RULES as RULES_SETTING
+from tracer.named_code import remembered
 from tracer.presets import preset
 from tracer.store import Run, open_run
 from tracer.training.loop import train
@@ -171,6 +175,46 @@ def test_findings_are_read_again_when_the_run_moves_on(copy_run: Callable[..., R
     path = run.dir / "run.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "divergence": BROKEN}))
     assert [one.kind for one in diagnoses.diagnosis(run).findings] == ["divergence"]
+
+
+@tracer.rule(needs="entropy", text="Found at each last step.")
+def ever(trace: Any) -> Any:
+    yield int(trace.step[-1]), [(0, 1)], "as ever"
+
+
+@tracer.rule
+def broken(trace: Any) -> Any:
+    yield 0, [], trace.nowhere
+
+
+def test_what_a_rule_of_ones_own_found_is_on_the_page_with_its_code_and_without(
+    open_page: Open, copy_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = copy_run("own")
+    assert chips(open_page("training", run="own")) == [":green-badge[✓ healthy]"]
+    title = "![x](http://x.y/z) <img> :material/home:"
+    row = {"step": run.trace.step.values[-1].item(), "kind": "ever", "severity": "bad", "title": title,
+           "heads": [[0, 1]], "evidence": "told", "source": "mine:ever"}  # fmt: skip
+    (run.dir / "findings.jsonl").write_text(json.dumps(row) + "\n")
+    app = open_page("training", run="own")
+    assert chips(app) == [":red-badge[✕ 1 bad]"] and {title, "Told."} <= set(texts(app))
+    assert "Source: mine:ever, as told while the run trained." in texts(app)
+    assert not any("x.y" in one.value for one in app.markdown)
+    monkeypatch.setenv(RULES_SETTING, f"{__name__}:ever,{__name__}:broken")
+    with pytest.warns(RuntimeWarning, match="broken raised AttributeError"):
+        app = open_page("training", run="own")
+    assert chips(app) == [":orange-badge[△ 1 to watch]"] and {"As ever.", "Found at each last step."} <= set(texts(app))
+    assert any("broken raised AttributeError" in text for text in texts(app)) and "Told." not in texts(app)
+    monkeypatch.setenv(RULES_SETTING, "nosuch:rule")
+    assert any("nosuch cannot be imported" in text for text in texts(open_page("training", run="own")))
+
+
+def test_a_server_is_started_with_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RULES_SETTING, "")
+    with pytest.raises(ValueError, match="rules=math:pi: make it with tracer.rule"):
+        serving.view(rules=("math:pi",))
+    serving._allow((), (), (), (f"{__name__}:ever",))
+    assert remembered(RULES_SETTING) == (f"{__name__}:ever",)
 
 
 def test_the_card_of_a_sick_run_says_so(elsewhere: Path, open_page: Open) -> None:

@@ -23,7 +23,7 @@ from tracer.cli import own_pages
 from tracer.cli.output import say
 from tracer.config import Clamp
 from tracer.files import private
-from tracer.named_code import MEASURES, ROLES, TESTS, allow_clamps, remember
+from tracer.named_code import MEASURES, ROLES, RULES, TESTS, allow_clamps, remember, remembered
 
 APP = Path(tracer.__file__).resolve().parent.parent / "dashboard" / "app.py"
 """Beside this very package: a folder named dashboard in the working directory is somebody's own."""
@@ -39,6 +39,7 @@ def view(
     read_only: bool = False, browser: bool = True, build: tuple[str, ...] = (), token: bool = False,
     layout: str | None = None, pages: str | None = None, clamp: tuple[str, ...] = (),
     measures: tuple[str, ...] = (), tests: tuple[str, ...] = (), roles: tuple[str, ...] = (),
+    rules: tuple[str, ...] = (),
 ) -> int:  # fmt: skip
     """Serve the dashboard until Ctrl-C; `tracer.cli.view_command` says what each word means."""
     from tracer.huggingface import building
@@ -47,7 +48,7 @@ def view(
 
     building.allow(*build, layout=layout)
     allow_clamps(*(one.code for one in map(Clamp.parse, clamp) if one.code))
-    _allow(measures, tests, roles)
+    _allow(measures, tests, roles, rules)
     if pages:
         own_pages.files(pages)
     roots, run = _where(runs)
@@ -80,8 +81,10 @@ def view(
     return 0
 
 
-def _allow(measures: tuple[str, ...], tests: tuple[str, ...], roles: tuple[str, ...]) -> None:
-    """Measures, tests of a verdict and roles of heads, for the server. ValueError for what is none."""
+def _allow(
+    measures: tuple[str, ...], tests: tuple[str, ...], roles: tuple[str, ...], rules: tuple[str, ...] = ()
+) -> None:
+    """Measures, tests of a verdict, roles of heads and rules of Health, for the server. ValueError for what is none."""
     if measures:
         from tracer.analysis.survey_measures import OwnSums
 
@@ -97,6 +100,11 @@ def _allow(measures: tuple[str, ...], tests: tuple[str, ...], roles: tuple[str, 
 
         given_roles(roles)
         remember(ROLES, *roles)
+    if rules:
+        from tracer.diagnosis.own_rules import given_rules
+
+        given_rules((*remembered(RULES), *rules))
+        remember(RULES, *rules)
 
 
 def _where(names: tuple[str, ...]) -> tuple[list[Path], str]:

@@ -20,6 +20,7 @@ def view_command(args: list[str]) -> Callable[..., int]:
         read_only: bool = not here, browser: bool = here and sys.stdin.isatty(), build: tuple[str, ...] = (),
         token: bool = False, layout: str | None = None, pages: str | None = None, clamp: tuple[str, ...] = (),
         measures: tuple[str, ...] = (), tests: tuple[str, ...] = (), roles: tuple[str, ...] = (),
+        rules: tuple[str, ...] = (),
     ) -> int:  # fmt: skip
         """Open the dashboard in the browser: every run of a folder, or one run, or the offer to train the demo.
 
@@ -49,9 +50,12 @@ def view_command(args: list[str]) -> Callable[..., int]:
             tests: Tests of your own on the verdict card of Ablate (tracer.head_test), as module:name. The code runs
                 with your rights.
             roles: Roles of heads of your own on Circuits (tracer.role), as module:name.
+            rules: Rules of your own (tracer.rule), as module:name, that Health looks for beside ours. The code runs
+                with your rights.
         """
         return serving.view(
-            runs, host, port, read_only, browser, build, token, layout, pages, clamp, measures, tests, roles
+            runs, host, port, read_only, browser, build, token, layout, pages, clamp, measures, tests, roles,
+            rules,
         )  # fmt: skip
 
     return view

@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tracer.diagnosis import unused
 from tracer.diagnosis.findings import Advice, Diagnosis, Finding, Kind, Severity
-from tracer.diagnosis.own_rules import OwnRule, Rules, given_rules, rule
+from tracer.diagnosis.own_rules import OwnRule, Rules, given_rules, rule, say_wrong
 from tracer.diagnosis.rules import RULES, Rule
+from tracer.diagnosis.told import TEXT, told
 from tracer.diagnosis.verdict import RunVerdict, verdict
 from tracer.diagnosis.words import report
 from tracer.measures.aliases import Head
@@ -66,7 +67,9 @@ def diagnose(run: Run, rules: Rules = ()) -> list[Finding]:
         for finding in tracer.diagnose(tracer.open_run("four-blocks-0")):
             print(finding.step, finding.title, finding.evidence, finding.advice, sep="; ")
 
-    `rules`: of a user's (`tracer.rule`), looked for beside ours, or `module:name`; ValueError where one raises.
+    `rules`: of a user's (`tracer.rule`), looked for beside ours, or `module:name`; one that raises is a RuntimeWarning
+    with its name. What such rules found while the run trained is among the findings, as it was told, where they are not
+    given again.
     `tracer diagnose four-blocks-0` prints the same.
     """
     if not hasattr(type(run), "trace"):  # asked of the run itself it would be read
@@ -74,18 +77,33 @@ def diagnose(run: Run, rules: Rules = ()) -> list[Finding]:
     return examine(run, rules).findings
 
 
-def examine(run: Run, rules: Rules = ()) -> Diagnosis:
-    """`diagnose`, with what there was to look for."""
-    asked = RULES | cast("dict[Kind, Rule]", given_rules(rules))
+def examine(run: Run, rules: Rules = (), before: bool = True) -> Diagnosis:
+    """`diagnose`, with what there was to look for; `before`: with what rules that are not given found as it trained."""
+    own = cast("dict[Kind, Rule]", given_rules(rules))
+    asked = RULES | own
     trace, effects = _trace(run), unused.swept(run)
     begun = searches(run.meta, trace, asked) | ({} if effects is None else {"idle": unused.idle(effects)})
     known: list[Kind] = [kind for kind, row in asked.items() if kind in begun and row.can_see(run.meta, trace)]
-    found = [finding for kind in known for finding in begun[kind]]
+    found: list[Finding] = []
+    wrong: dict[Kind, str] = {}
+    for kind in known:
+        try:
+            found += list(begun[kind])
+        except ValueError as error:  # which a user's rule makes of every error
+            if kind not in own:
+                raise
+            wrong[kind] = str(error)
+            say_wrong(wrong[kind])
+    then = told(run, trace, RULES.keys() | (set(known) - wrong.keys())) if before else []
+    texts: dict[Kind, str] = {kind: row.text for kind, row in asked.items()}
+    texts |= {one.kind: TEXT for one in then}
     return Diagnosis(
-        sorted(found, key=lambda one: (one.kind != "divergence", one.severity != "bad", one.step)),
-        [row.name for kind, row in asked.items() if kind in known],
+        sorted([*found, *then], key=lambda one: (one.kind != "divergence", one.severity != "bad", one.step)),
+        [row.name for kind, row in asked.items() if kind in known and kind not in wrong],
         [row.name for kind, row in asked.items() if kind not in known],
-        {kind: row.text for kind, row in asked.items()},
+        texts,
+        list(wrong.values()),
+        {kind: row.name for kind, row in asked.items()},
     )
 
 

@@ -62,11 +62,16 @@ class Diagnosis:
     """Names of those that it does not."""
     texts: dict[Kind, str] = field(default_factory=dict)
     """When each kind is found, and why there."""
+    wrong: list[str] = field(default_factory=list)
+    """Of each rule of a user's that raised or gave no findings, which one it was, and why."""
+    names: dict[Kind, str] = field(default_factory=dict)
+    """The name of each kind's rule in `looked_for`."""
 
 
 def values(trace: xr.Dataset, name: str) -> np.ndarray | None:
     """A variable as numpy, None where the run has not measured it."""
-    return trace[name].values if name in trace and np.isfinite(trace[name].values).any() else None
+    known = name in trace and trace[name].dtype.kind in "biuf" and np.isfinite(trace[name].values).any()
+    return trace[name].values if known else None
 
 
 def finite_rows(trace: xr.Dataset, name: str) -> xr.Dataset:

@@ -9,6 +9,8 @@ def too_sharp(trace):
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tracer.diagnosis.findings import Advice, Finding, Kind, Severity
 from tracer.diagnosis.rules import RULES, Rule
+from tracer.diagnosis.whereabouts import placed
 from tracer.named_code import name_of, named
 
 if TYPE_CHECKING:
@@ -35,18 +38,23 @@ Rules = str | OwnRule | Iterable[Any]
 
 
 def rule(
-    function: Callable[[xr.Dataset], Iterable[Any]] | None = None, *, needs: Iterable[str] = (), text: str = "",
+    function: Callable[[xr.Dataset], Iterable[Any]] | None = None, *, needs: str | Iterable[Any] = (), text: str = "",
     severity: Severity = "watch", title: str = "", remedy: str = "", source: str = "", records: int = 1,
 ) -> Any:  # fmt: skip
     """Make a rule of a function, which is given the trace and yields (step, heads, evidence) for what it finds.
 
-    `needs`: variables that the trace must hold, with a value in `records` rows at least; a run without them is told as
-    not measured. `text`: when it is found, and why there (else the first line of the docstring). `severity`: "bad" or
-    "watch". `title`: of a finding; else the function's name. `remedy`: what helps. `source`: who says so.
+    `needs`: the variable or variables that the trace must hold, with a value in `records` rows at least; a run without
+    them is told as not measured. `text`: when it is found, and why there (else the first line of the docstring).
+    `severity`: "bad" or "watch". `title`: of a finding; else the function's name. `remedy`: what helps. `source`: who
+    says so.
+    A function that raises, or yields anything else, or a step or head that the trace lacks, is said to have gone wrong.
     """
+    needs = (needs,) if isinstance(needs, str) else tuple(needs)
+    if wrong := [one for one in needs if not isinstance(one, str)]:
+        raise ValueError(f"rule: needs={wrong[0]!r:.60} is no name of a variable of the trace")
     if function is None:
         return partial(
-            rule, needs=tuple(needs), text=text, severity=severity, title=title, remedy=remedy, source=source,
+            rule, needs=needs, text=text, severity=severity, title=title, remedy=remedy, source=source,
             records=records,
         )  # fmt: skip
     kind, code = function.__name__, name_of(function)
@@ -58,16 +66,34 @@ def rule(
     name = title or kind.replace("_", " ")
 
     def search(_: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
-        try:
-            for step, heads, evidence in function(trace):
-                where = tuple((int(layer), int(head)) for layer, head in heads)
-                yield Finding(
-                    cast("Kind", kind), severity, name, int(step), where, str(evidence), Advice(remedy), source or code
-                )
-        except Exception as error:  # somebody's code, which raises whatever it runs into
-            raise ValueError(f"rules={code} raised {type(error).__name__}: {error}") from error
+        for step, heads, evidence in _yielded(function, trace, code):
+            try:
+                at, where = placed(step, heads, trace)
+            except Exception as error:  # of what somebody's code gave
+                raise ValueError(f"rules={code} {error}") from error
+            yield Finding(cast("Kind", kind), severity, name, at, where, evidence, Advice(remedy), source or code)
 
-    return OwnRule(kind, Rule(name, tuple(needs), search, told, records))
+    return OwnRule(kind, Rule(name, needs, search, told, records))
+
+
+def _yielded(function: Callable[[xr.Dataset], Iterable[Any]], trace: xr.Dataset, code: str) -> list[tuple[Any, ...]]:
+    """All (step, heads, evidence) that the function yields, the last as text. ValueError, with its name, for others."""
+    try:
+        found = function(trace)
+        ones = list(found) if isinstance(found, Iterable) else None
+        fit = ones is not None and all(isinstance(one, tuple | list) and len(one) == 3 for one in ones)
+        rows = [(step, heads, str(evidence)) for step, heads, evidence in ones] if ones is not None and fit else None
+    except Exception as error:  # somebody's code, which raises whatever it runs into
+        raise ValueError(f"rules={code} raised {type(error).__name__}: {error}") from error
+    if rows is None:
+        raise ValueError(f"rules={code} gave something else than (step, heads, evidence); yield these three for each")
+    return rows
+
+
+def say_wrong(why: str) -> None:
+    """A warning, even where warnings are errors: everything else is looked for."""
+    with contextlib.suppress(RuntimeWarning):
+        warnings.warn(f"{why}: the rule is left out, everything else is looked for", RuntimeWarning, stacklevel=4)
 
 
 def given_rules(rules: Rules) -> dict[str, Rule]:

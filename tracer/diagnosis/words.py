@@ -16,7 +16,7 @@ def report(name: str, diagnosis: Diagnosis, why: bool = False) -> str:
     lines = [f"{_printable(name)}: {verdict(diagnosis).text}"]
     for one in diagnosis.findings:
         where = f", {heads(one)}" if one.heads else ""
-        lines += ["", f"{one.severity}: {one.title}, since step {one.step:,}{where}"]
+        lines += ["", f"{one.severity}: {_printable(one.title)}, since step {one.step:,}{where}"]
         told = {"": one.evidence, **{f"{label.lower()}: ": text for label, text in one.advice.texts().items()}}
         told |= {"source: ": one.source}
         told |= {"why: ": diagnosis.texts[one.kind]} if why else {}
@@ -25,6 +25,8 @@ def report(name: str, diagnosis: Diagnosis, why: bool = False) -> str:
     lines += ["", *textwrap.wrap(f"Looked for {', '.join(diagnosis.looked_for)}.", WIDTH)]
     missing = diagnosis.not_measured
     lines += textwrap.wrap(f"Not measured: {', '.join(missing)}.", WIDTH) if missing else []
+    for said in diagnosis.wrong:
+        lines += textwrap.wrap(f"Went wrong: {_printable(said)}.", WIDTH)
     return "\n".join(lines)
 
 

@@ -71,7 +71,7 @@ def hooked(fwd_hooks: FwdHooks, taps: Collection[str]) -> list[Edit]:
     return found
 
 
-class TapCache(dict[str, Tensor]):
+class TapCache(dict[Any, Tensor]):
     """Activations by the name of their tap; `cache["pattern", 1]` is `cache["blocks.1.attn.hook_pattern"]`."""
 
     def __missing__(self, key: Any) -> Tensor:

@@ -32,7 +32,7 @@ SURE = 20.0
 NEARLY = 4.0
 """Middles within it of the best are in the interval: of dated steps and sigmoids it then holds 95 % or more."""
 ROUNDING = 1e-9
-"""Share of a squared error below which a fit is no better: of equals the first holds, on every machine."""
+"""Share of a squared error by which a fit must be better than those before it, for rounding differs by machine."""
 FINEST = 0.03
 """Differences of shape below this share of a curve's range are none: decays are never exactly exponential."""
 SMOOTH = 0.3
@@ -217,7 +217,8 @@ def _fits(x: Floats, y: Floats) -> list[_Fit]:
     without = np.full((len(y), 1), np.inf)
     with_step = np.full((len(y), len(middles)), np.inf)
     heights, bends = np.ones_like(with_step), np.zeros(with_step.shape, np.int8)
-    columns = [*(np.exp(-u / share) for share in DECAYS), *(np.exp((u - 1) / share) for share in GROWTHS)]
+    falls = DECAYS[::-1]  # of equals the first holds: no decay where none is needed, else a slow one
+    columns = [*(np.exp((u - 1) / share) for share in GROWTHS), *(np.exp(-u / share) for share in falls)]
     for i, bend in enumerate(columns):
         for keep in KEEPS:
             q, rest, floor = _without(np.stack([u**0, u, bend], 1), scaled, keep)
@@ -230,7 +231,7 @@ def _fits(x: Floats, y: Floats) -> list[_Fit]:
             without, with_step = np.minimum(without, error), np.where(better, left, with_step)
             heights, bends = np.where(better, along / length, heights), np.where(better, i, bends)
     gains, places = n * np.log(without / with_step), np.unique(_middles(x))
-    over = [SETTLED * share if share <= SOON else 0.0 for share in DECAYS] + [0.0] * len(GROWTHS)
+    over = [0.0] * len(GROWTHS) + [SETTLED * share if share <= SOON else 0.0 for share in falls]
     found: list[_Fit] = []
     for row, (values, gain) in enumerate(zip(y, gains, strict=True)):
         at = int(gain.argmax())

@@ -9,6 +9,7 @@ resume/000250.safetensors    weights and optimiser state of the latest point fro
 effects.zarr/                what switching heads off costs at each snapshot (Zarr v3), from `tracer sweep`
 surveys/1300-<hash>.safetensors  what heads do over a corpus (`tracer.store.surveys`)
 log.jsonl, samples.jsonl     one JSON object a line
+findings.jsonl               what was found to be wrong while the run was made, each kind once
 lock                         held (flock) by the process that trains, which it names (`tracer.store.sign_of_life`)
 effects.lock                 the same for the process that sweeps
 """

@@ -157,7 +157,11 @@ class Run:
     @property
     def stamp(self) -> str:
         """Changes whenever more of the run is committed; the key for whoever caches what was read."""
-        files = [self.dir / "run.json", *(self.dir / "trace.zarr" / "step" / "c").glob("[!.]*")]
+        files = [
+            self.dir / "run.json",
+            self.dir / "findings.jsonl",
+            *(self.dir / "trace.zarr" / "step" / "c").glob("[!.]*"),
+        ]
         files += sorted((self.dir / "effects.zarr").glob("[!.]*/step/c/[!.]*"))
         return " ".join(f"{path.stat().st_mtime_ns}" for path in files if path.exists())
 
@@ -337,6 +341,10 @@ class Run:
     def log(self) -> list[dict[str, Any]]:
         """One row an interval: what the terminal showed."""
         return read_lines(self.dir / "log.jsonl", {"step": int})
+
+    def findings(self) -> list[dict[str, Any]]:
+        """What was found to be wrong while the run was made, as its writer said it: kind, severity, step, heads."""
+        return read_lines(self.dir / "findings.jsonl", {"kind": str, "severity": str, "step": int, "heads": list})
 
     def samples(self, most: int = MOST_SAMPLES) -> list[dict[str, Any]]:
         """Generated text: step, temperature, prompt, text; of a file of at most so many bytes."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from tracer.diagnosis import Finding, OwnRule, Rule, diagnose
+from tracer.diagnosis import Finding, OwnRule, Rule, examine
 from tracer.diagnosis.own_rules import Rules, given_rules
 from tracer.store import RunWriter, open_run
 from tracer.tracking.tracking import Tracking, check, say
@@ -57,7 +57,7 @@ class Telling:
         def search(meta: dict[str, Any], trace: Any) -> Iterator[Finding]:
             if kind not in self._lost and row.search is not None:
                 try:
-                    yield from row.search(meta, trace)
+                    yield from list(row.search(meta, trace))
                 except ValueError as error:  # which a user's rule makes of every error
                     self._lost.add(kind)
                     say(f"{error}: the rule {kind} is left out from here on, everything else goes on")
@@ -94,7 +94,8 @@ class Telling:
         writer.flush()
         writer.wait()
         began, run = time.perf_counter(), open_run(writer.dir)
-        found = {one.kind: one for one in reversed(diagnose(run, self.rules)) if one.kind not in self._told}
+        now = examine(run, self.rules, before=False).findings
+        found = {one.kind: one for one in reversed(now) if one.kind not in self._told}
         self._told |= found.keys()
         for one in found.values():
             LOG.warning("%s: %s, since step %d: %s", run.name, one.title, one.step, one.evidence)
@@ -105,6 +106,7 @@ class Telling:
         self._cost = self._looked - began
         for one in found.values():
             writer.finding({"step": one.step, "kind": one.kind, "severity": one.severity, "title": one.title,
-                            "heads": [list(head) for head in one.heads], "evidence": one.evidence})  # fmt: skip
+                            "heads": [list(head) for head in one.heads], "evidence": one.evidence,
+                            "source": one.source})  # fmt: skip
             if self._tracking is not None:
                 self._tracking.alert(one)

@@ -14,7 +14,7 @@ from dashboard import jobs, loading, navigation, shipped, state, theme
 from dashboard.jobs import Started
 from dashboard.loading import diagnoses
 from dashboard.loading.run_summaries import status_word
-from dashboard.shared.health_panel import marked
+from dashboard.shared.health_panel import draw_title
 from dashboard.shared.mount import draw
 from dashboard.shared.pulse import ticking
 from dashboard.shared.run_bar import BADGES, draw_resume, draw_stop, standing, tried
@@ -344,7 +344,7 @@ def _draw_wrong(place: StoryPlace, run: Run) -> None:
     st.markdown("**What went wrong.**" + (f" Health: {said.text}." if said.severity != "unknown" else ""))
     for one in diagnosis.findings:
         with st.container(gap=None):
-            st.markdown(f"{marked(one.severity)} {one.title}, since step {one.step:,}")
+            draw_title(one, f", since step {one.step:,}")
             st.text(theme.sentence(one.evidence))
     if place.specimen.cure:
         link = "" if place.after is None else f" [{place.after.title} ↓](#{place.after.name})"

@@ -54,8 +54,9 @@ def test_back_goes_back_right_after_a_choice(page, server):
     visit(page, f"{server}/heads?run=toy")
     seen = [query(page)]
     for _ in range(2):
+        was = page.evaluate("location.search")
         page.keyboard.press("[")
-        page.wait_for_function("was => location.search !== was", arg=page.evaluate("location.search"))
+        page.wait_for_function("was => location.search !== was", arg=was)
         seen.append(query(page))
     count = entries(page)
     assert seen[1]["step"] != seen[2]["step"]

@@ -14,6 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+SHARE, FREE_SECONDS = 0.1, 10.0
+"""Of the time of a training whose records are at fixed steps, and seconds besides, that a person's measures may take
+together, and their functions of the model together: else they are asked at fewer records."""
+
 
 def named(text: str, what: str) -> Any:
     """The object at `module:name`, of a module that can be imported from the working directory.

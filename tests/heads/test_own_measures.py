@@ -19,6 +19,10 @@ def on_nothing(rows: RowBlock) -> Any:
     return 1 - rows.pattern.sum(-1)
 
 
+def summed(rows: RowBlock) -> Any:
+    return rows.pattern.sum(-1)
+
+
 def test_what_it_says_of_itself_is_read_back_without_its_code() -> None:
     one = measure(
         on_nothing, label="Attention on nothing", unit="share", range=(0, 1), chance=0.25, source="Miller 2023",
@@ -104,3 +108,25 @@ def test_a_number_of_a_whole_kind_is_taken_too() -> None:
 def test_it_can_be_called_as_the_function_that_it_is() -> None:
     one: OwnMeasure = measure(range=(0, 1))(on_nothing)
     torch.testing.assert_close(one(ROWS), torch.zeros(2, 3, 4))
+
+
+def test_what_training_does_not_pay_for_rests() -> None:
+    said: list[str] = []
+    of = OwnMeasures(given([on_nothing, summed]), said.append)
+    ask, took = of.on("text"), {"on_nothing": 4.0, "summed": 8.0}
+    assert ask is not None
+    of.begins(0.0)
+    for name, seconds in took.items():
+        of.took(name, seconds)
+    of.begins(0.0)  # 12 s are spent, and 10 are free
+    assert (
+        of.resting == {"on_nothing", "summed"}
+        and len(said) == 2
+        and "on_nothing" in said[0]
+        and "it took 4 s" in said[0]
+    )
+    assert all(bool(value.isnan().all()) for value in ask(ROWS).values())
+    of.begins(61.0)  # a tenth of which pays for 4 s more, and not for 8
+    assert of.resting == {"summed"} and len(said) == 2
+    of.begins(0.0, must=True)
+    assert of.resting == set()

@@ -14,7 +14,7 @@ import torch
 from tests.trainings import tiny
 from tracer.cli import configs
 from tracer.data.own_probe import Probe
-from tracer.heads import pattern
+from tracer.heads import own_measures, pattern
 from tracer.heads.own_measures import measure
 from tracer.heads.row_block import RowBlock
 from tracer.store import Run, open_run
@@ -133,3 +133,15 @@ def test_a_run_json_is_one_by_its_name_too(tmp_path: Path) -> None:
     """What it holds may be anything: without a format as well, nothing that it names is imported."""
     (tmp_path / "run.json").write_text(json.dumps({"steps": 2, "measures": ["antigravity:fly"]}))
     assert configs.code(tmp_path / "run.json") == configs.NO_CODE
+
+
+def test_one_that_training_does_not_pay_for_is_taken_at_fewer_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_measures, "FREE_SECONDS", 0.0)
+    monkeypatch.setattr(own_measures, "SHARE", 0.0)
+    with pytest.warns(RuntimeWarning, match="the measure sharp .* is taken at fewer records: it took"):
+        found = train(replace(tiny(tmp_path / "slow"), steps=8), quiet=True, measures=[sharp]).trace
+    there = np.isfinite(found["sharp"].values).all((1, 2))
+    assert found["step"].values[there].tolist() == [0, 8] and len(there) > 2
+    assert np.isfinite(found["entropy"].values).all()

@@ -9,6 +9,7 @@ What it says travels in the attributes of its array, so that a run opens whole w
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +19,7 @@ from tracer.heads.row_block import RowBlock
 from tracer.measures.described import SHORT, always
 from tracer.measures.measure import HEAD, Measure
 from tracer.measures.own_names import why_no_name
-from tracer.named_code import name_of, named
+from tracer.named_code import FREE_SECONDS, SHARE, name_of, named
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -111,7 +112,37 @@ class OwnMeasures:
     all: tuple[OwnMeasure, ...]
     say: Callable[[str], None]
     lost: set[str] = field(default_factory=set)
+    resting: set[str] = field(default_factory=set)
+    """Those that the record that is being made goes without, as they take too long."""
     _told: set[str] = field(default_factory=set)
+    _slow: set[str] = field(default_factory=set)
+    _took: dict[str, float] = field(default_factory=dict)
+    """Seconds of the latest record, by name,"""
+    _now: dict[str, float] = field(default_factory=dict)
+    """and of this one."""
+    _spent: float = 0.0
+
+    def begins(self, training: float, must: bool = False) -> None:
+        """A record of a training at fixed steps, `training` seconds in it: what these do not pay for rests, with nan in
+        its place. `must`: nothing does. On a GPU the time counts that Python takes."""
+        self._took |= self._now
+        self._spent, self._now, self.resting = self._spent + sum(self._now.values()), {}, set()
+        due = self._spent
+        for one in () if must else self.all:
+            cost = self._took.get(name := one.row.name, 0.0)
+            if name in self._took and due + cost > FREE_SECONDS + SHARE * training:
+                self.resting.add(name)
+                if name not in self._slow:
+                    self._slow.add(name)
+                    self.say(
+                        f"{_words(one)} is taken at fewer records: it took {cost:.2g} s, and measures of one's own "
+                        f"may take {SHARE:.0%} of the training time"
+                    )
+            else:
+                due += cost
+
+    def took(self, name: str, seconds: float) -> None:
+        self._now[name] = self._now.get(name, 0.0) + seconds
 
     def on(self, probe: str) -> OnProbe | None:
         """Those that are means over this probe; None where there are none."""
@@ -126,7 +157,11 @@ class OwnMeasures:
         """The values of a record, [layer head] each: one that is nan in every head is said, once."""
         for one in self.all:
             name = one.row.name
-            if name in values and name not in self.lost | self._told and bool((values[name] != values[name]).all()):
+            if (
+                name in values
+                and name not in self.lost | self.resting | self._told
+                and bool((values[name] != values[name]).all())
+            ):
                 self._told.add(name)
                 self.say(f"{_words(one)} is nan in every head")
 
@@ -145,8 +180,9 @@ class OnProbe:
         shape = tuple(block.lse.shape)
         found = {name: block.lse.new_full(shape, float("nan")) for name in self.names}
         for one in self.measures:
-            if one.row.name in self.of.lost:
+            if one.row.name in self.of.lost | self.of.resting:
                 continue
+            began = time.perf_counter()
             try:
                 value = one(block)
                 if tuple(value.shape) != shape:
@@ -156,6 +192,8 @@ class OnProbe:
                 found[one.row.name] = value.to(block.lse)
             except Exception as error:  # somebody's code, which raises whatever it runs into
                 self.of.lose(one, f"raised {type(error).__name__}: {error}")
+            finally:
+                self.of.took(one.row.name, time.perf_counter() - began)
         return found
 
 

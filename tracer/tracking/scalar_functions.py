@@ -16,14 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from tracer.huggingface.building import same_dice
-from tracer.named_code import name_of, named
+from tracer.named_code import FREE_SECONDS, SHARE, name_of, named
 from tracer.torch_internals import norms
 from tracer.tracking.own_numbers import OwnNumbers
 
 Scalars = str | Callable[[Any, int], Mapping[str, Any]]
 """A function, or its `module:name`."""
-SHARE, FREE_SECONDS = 0.1, 10.0
-"""Of the time of a training whose records are at fixed steps, and seconds besides, that all functions may take."""
 
 
 class ScalarFunctions:

@@ -147,13 +147,14 @@ class TrainingSession:
         step_ms = self._step_ms(step)
         with self.recorder.clock.timed():
             self.norms = self.recorder.before_update()
+            training = time.perf_counter() - self.began - self.recorder.clock.seconds - self.extra_seconds
+            self.recorder.own.measures.begins(training, must=step == self.config.steps)
             with_context = step % self.recorder.icl_every == 0 or step == self.config.steps
             self.row = self.recorder.measure(self.model, step in self.snapshots, with_context)
             tokens = self.config.optim.batch_size * self.config.model.n_ctx
             if self.recorder.loss is not None and next_token is not None:
                 self.row[self.recorder.loss.name], loss = float(loss), next_token
             self.row |= {"train_loss": float(loss), "tokens_seen": float(step * tokens), "step_ms": step_ms}
-            training = time.perf_counter() - self.began - self.recorder.clock.seconds - self.extra_seconds
             self.functions.ask(self.own, self.model, step, training, must=step == self.config.steps)
             self.row |= self.own.take(self.writer, self.row)
 

@@ -429,6 +429,8 @@ class LoopRecorder:
             self._since_picture = 0 if picture else self._since_picture + 1
             self._pictures += picture
             self._row_step = self.steps
+            if self.pace.every is not None:  # else the pace of all records is that of what they cost
+                self._added.measures.begins(self.pace.training, must=last or self.ranks.world > 1)
             self._row = {
                 **self.probing.measure(self.steps, picture), "step_ms": step_ms,
                 "unmoved": self._signs.unmoved(self.probing.params),

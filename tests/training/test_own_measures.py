@@ -143,5 +143,5 @@ def test_one_that_training_does_not_pay_for_is_taken_at_fewer_records(
     with pytest.warns(RuntimeWarning, match="the measure sharp .* is taken at fewer records: it took"):
         found = train(replace(tiny(tmp_path / "slow"), steps=8), quiet=True, measures=[sharp]).trace
     there = np.isfinite(found["sharp"].values).all((1, 2))
-    assert found["step"].values[there].tolist() == [0, 8] and len(there) > 2
+    assert found["step"].values[there].tolist() == [0, 8] and there.size > 2
     assert np.isfinite(found["entropy"].values).all()

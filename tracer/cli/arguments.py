@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection
 
 
 def value(args: list[str], option: str) -> str | None:
@@ -25,13 +24,22 @@ def values(args: list[str], option: str) -> list[str]:
     return found
 
 
-def together(args: list[str], apart: Collection[str] = ("--set",)) -> list[str]:
-    """An option that is given several times as one, with all that follows it: of several the last would hold, silently.
+SEVERAL = {
+    "--clamp", "--measures", "--probes", "--scalars", "--rules", "--tags", "--track", "--seeds", "--tests", "--roles",
+    "--modes", "--revisions",
+}  # fmt: skip
+"""Options that take several words,"""
+SEVERAL_OF = {"view": {"--build"}, "sweep": {"--steps"}}
+"""and those that do so of one command. `--set` may be repeated as it is."""
 
-    Where it takes one value, what is read next refuses the others. `apart`: options that are read one by one.
+
+def together(args: list[str]) -> list[str]:
+    """An option that takes several words and is given several times, as one: else the last would hold, silently.
+
+    Of an option that takes one word the last holds, as everywhere.
     """
-    names = [word.partition("=")[0] for word in args if word.startswith("--") and len(word) > 2]
-    several = {name for name in names if names.count(name) > 1 and name not in apart}
+    names = [word.partition("=")[0] for word in args]
+    several = {one for one in SEVERAL | SEVERAL_OF.get(args[0] if args else "", set()) if names.count(one) > 1}
     found: list[str] = []
     done = set[str]()
     inside = False

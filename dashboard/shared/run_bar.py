@@ -64,8 +64,9 @@ def draw_run_bar(run: Run) -> None:
 
 
 def clamps_of(run: Run) -> list[str]:
-    """What is held while it trains, in words."""
-    return [str(clamp) for clamp in run.meta.get("config", run.meta).get("clamp") or ()]
+    """What is held while it trains, in words; a stranger's config may hold anything there."""
+    clamps = run.meta.get("config", run.meta).get("clamp")
+    return [str(clamp) for clamp in clamps] if isinstance(clamps, list) else []
 
 
 def standing(run: Run) -> str:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from dashboard import loading
 from dashboard.loading import diagnoses, prompt_attention
 from dashboard.shared.export.snippets import View, snippet
+from dashboard.shared.run_bar import clamps_of
 from dashboard.state import Selection
 from dashboard.views.circuits import data as circuits
 from dashboard.views.find import data as finding_passages
@@ -112,3 +114,9 @@ def test_every_page_says_what_is_held(open_page, blind: Run, workplace: Path) ->
             assert "clamped: L0 no-previous, L1H1 off" in told
     finally:
         (workplace / "checkpoints" / "blind").unlink()
+
+
+@pytest.mark.parametrize(("held", "said"), [(5, []), ("off", []), (None, []), (["L1H1 off", 7], ["L1H1 off", "7"])])
+def test_what_a_strangers_config_holds_is_no_error(held: Any, said: list[str]) -> None:
+    run: Any = SimpleNamespace(meta={"config": {"clamp": held}})
+    assert clamps_of(run) == said

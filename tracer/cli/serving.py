@@ -88,7 +88,7 @@ def _allow(
     if measures:
         from tracer.analysis.survey_measures import OwnSums
 
-        OwnSums(measures, say)
+        OwnSums((*remembered(MEASURES), *measures), say)
         remember(MEASURES, *measures)
     if tests:
         from tracer.ablate.own_tests import given_tests

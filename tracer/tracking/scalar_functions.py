@@ -60,7 +60,7 @@ class ScalarFunctions:
                     own.keep(numbers, name)
                 if changed := [param for param, size in _sizes(model).items() if size != before.get(param)]:
                     own.say_once(f"{name} changes", (
-                        f"{name} changes {changed[0]} of the model: this training is no longer what it is without"
+                        f"{name} changes {changed[0]} of the model: this training is no longer the one without it"
                     ))  # fmt: skip
                 self._last[name] = time.perf_counter() - began
                 self._spent += self._last[name]

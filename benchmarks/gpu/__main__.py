@@ -30,7 +30,7 @@ def late(module: str, name: str) -> Check:
 
 CHECKS: dict[str, Check] = {
     "demo": late("training", "demo"), "heads": late("heads", "heads"), "ablations": late("questions", "ablations"),
-    "answers": late("questions", "answers"), "kernels": late("kernels", "kernels"),
+    "answers": late("questions", "answers"), "own": late("own", "own"), "kernels": late("kernels", "kernels"),
     "curves": late("training", "curves"), "watching": late("kernels", "watching"), "memory": late("memory", "memory"),
     "resumed": late("training", "resumed"), "statistics": late("speed", "statistics"),
     "training": late("speed", "training"), "recording": late("speed", "recording"),

@@ -14,6 +14,7 @@ from benchmarks.gpu.__main__ import OUT_OF_TIME, Check, main
 from benchmarks.gpu.heads import heads
 from benchmarks.gpu.kernels import kernels
 from benchmarks.gpu.memory import memory
+from benchmarks.gpu.own import own
 from benchmarks.gpu.place import CPU, Place, apart, off
 from benchmarks.gpu.questions import ablations, answers
 from benchmarks.gpu.table import Line, NotHere, at_most
@@ -121,7 +122,7 @@ def lines(check: Any, place: Place) -> dict[str, bool | None]:
     return {line.what: line.holds for line in check(place)}
 
 
-@pytest.mark.parametrize("check", [demo, heads, ablations, answers, kernels, curves])
+@pytest.mark.parametrize("check", [demo, heads, ablations, answers, own, kernels, curves])
 def test_on_the_cpu_every_row_holds(place: Place, check: Check) -> None:
     found = lines(check, place)
     assert found and False not in found.values(), found

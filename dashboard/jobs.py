@@ -43,7 +43,7 @@ class Started:
     log: Path
     process: Process | subprocess.Popen[bytes]
     command: str = "train"
-    """Of the command line: train, resume, fork, open, sweep or reproduce."""
+    """Of the command line: train, resume, fork, replay, open, sweep or reproduce."""
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -149,6 +149,15 @@ def fork(run: Run, step: int, name: str, steps: int, clamp: str = "") -> Started
     _refuse_clamps(run, f"fork --step {step}", asked)
     of = str(run.dir.resolve())
     return _start(directory, Asked(command="fork", name=name, of=of, step=step, steps=steps, options=clamps))
+
+
+def replay(run: Run, first: int, last: int, name: str) -> Started:
+    """Start `tracer replay`: these steps again, in a run of their own, each one recorded."""
+    directory, stretch = _new(name), f"replay {first}:{last}"
+    _refuse_code(run, stretch)
+    _refuse_clamps(run, stretch, run.config)
+    of = str(run.dir.resolve())
+    return _start(directory, Asked(command="replay", name=name, of=of, step=first, steps=last))
 
 
 def sweep(run: Run) -> Started:
@@ -261,6 +270,8 @@ def _again(asked: Asked) -> Started:
             return open_model(asked.of, list(asked.options), asked.name)
         case "fork":
             return fork(Run(asked.of), asked.step, asked.name, asked.steps, ", ".join(asked.options))
+        case "replay":
+            return replay(Run(asked.of), asked.step, asked.steps, asked.name)
         case "resume":
             return resume(Run(asked.of))
         case "sweep":
@@ -338,6 +349,8 @@ def arguments(asked: Asked) -> list[str]:
         case "fork":
             sizes = ["--step", str(asked.step), *run, "--steps", str(asked.steps)]
             return ["fork", asked.of, *sizes, "--clamp", *asked.options]
+        case "replay":
+            return ["replay", asked.of, f"{asked.step}:{asked.steps}", *run]
         case "reproduce":
             return ["reproduce", *asked.options]
         case "resume" | "sweep":

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dashboard import jobs
+from dashboard.jobs import Started
 from dashboard.shared.mount import DRAWN
 from dashboard.views.phases import data as loading
 from dashboard.views.phases.order import basis, circuit, dated, no_events, sureness
@@ -347,6 +349,30 @@ def test_undoing_is_the_dot_product_of_mean_losses(small_run, workplace) -> None
     d = (end - start) / np.linalg.norm(end - start)
     assert found.dots[1] == pytest.approx((off - end) @ d, abs=1e-5)
     np.testing.assert_allclose(found.moved, small_run.trace.loss_by_position.values[[0, -1]].T @ [-1, 1], atol=1e-5)
+
+
+def test_a_change_is_trained_again_with_every_step(open_page, turning, copy_run, monkeypatch) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    def replay(run: Run, *rest: object) -> Any:
+        asked.append((run.name, *rest))
+        return Started(str(rest[-1]), run.dir, run.dir, None)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(jobs, "replay", replay)
+    app = open_page("phases", run="turning")
+    first, last = turning.trace.step.values[[5, 6]].tolist()
+    cost = next(e.value for e in app.caption if e.value.startswith(f"turning, steps {first} to {last}\\: "))
+    assert "updates from the kept state of step 0, about" in cost
+    app.button(key="replay").click().run()
+    assert asked == [("turning", first, last, f"turning-{first}-{last}")]
+    assert "is being trained." in words(app)
+
+    def fails(*_: object) -> None:
+        raise ValueError("no room *here*")
+
+    monkeypatch.setattr(jobs, "replay", fails)
+    app.button(key="replay").click().run()
+    assert "no room \\*here\\*" in words(app)
 
 
 def test_what_a_phase_did_is_shown_by_head(open_page, turning, sent) -> None:

@@ -231,6 +231,12 @@ def test_a_forked_run_says_where_it_is_from(open_page: Open, copy_run: Callable[
     copy_run("child", parent={"run": "a *b*", "step": 1200, "optimizer": "fresh"}, config=config)
     app = open_page("runs")
     assert [e.value for e in app.text if e.value.startswith("From")] == ["From a *b* at step 1,200, clamped: L0H1 off"]
+    facts = {"run": "a *b*", "first": 540, "last": 1664, "every": 1, "compared": [1700], "parts": None, "apart": 0.0}
+    copy_run("again", parent={"run": "a *b*", "step": 500, "optimizer": "continued"}, replay=facts)
+    app = open_page("runs")
+    assert [e.value for e in app.text if e.value.startswith("Steps")] == [
+        "Steps 540 to 1,664 of a *b* again, equal to the bit"
+    ]
     with pytest.raises(NotARun, match=r"parent=\['\?'\]"):
         copy_run("odd", parent=["?"])
     assert len([e for e in open_page("runs").text if e.value.startswith("From")]) == 1

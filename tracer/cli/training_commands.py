@@ -1,8 +1,9 @@
-"""Commands that train: `tracer train`, `resume` and `fork`."""
+"""Commands that train: `tracer train`, `resume`, `fork` and `replay`."""
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
@@ -10,6 +11,7 @@ from typing import Annotated, Literal
 import tyro
 
 from tracer.cli import configs, trainings
+from tracer.cli.output import EXIT_CLAIM
 from tracer.config import TrainConfig
 
 Tracker = Literal["wandb", "tensorboard", "mlflow", "trackio"]
@@ -92,6 +94,46 @@ def resume(
         run, steps, measures=measures, probes=probes, scalars=scalars, corpus=corpus, rules=rules, clamp=clamp,
         loss=loss,
     ).status  # fmt: skip
+
+
+STRETCH = re.compile(r"(\d+):(\d+)")
+
+
+def replay(
+    parent: str, steps: str, /, run: str | None = None, every: int = 1, snapshot_every: int | None = None,
+    overwrite: bool = False, measures: tuple[str, ...] = (), probes: tuple[str, ...] = (),
+    scalars: tuple[str, ...] = (), corpus: str | None = None, clamp: tuple[str, ...] = (), loss: str | None = None,
+) -> str | int:  # fmt: skip
+    """Train a stretch of a run again with every step recorded, and compare the weights with the run's to the bit.
+
+    Training goes on from the nearest state that is kept before it; what comes out is a run of its own. The exit status
+    is 4 where weights differ.
+
+    Args:
+        parent: A name under checkpoints/, or a directory.
+        steps: The first and the last step, as 540:664.
+        run: Name of the new run; by default the parent's with the steps.
+        every: Record each step whose number it divides.
+        snapshot_every: Keep weights and patterns every so many steps; by default as the parent does.
+        overwrite: Replace the run of that name, if there is one.
+        measures: The measures, as module:name, that the parent was trained with, and others.
+        probes: The probes, as module:name, and others.
+        scalars: The functions, as module:name, and others.
+        corpus: The function, as module:name, that made the data of the parent, where one did; it runs.
+        clamp: The clamps of the parent that are functions, "L1H2 = module:function"; they run.
+        loss: The function, as module:name, that it was trained on, where one was.
+    """
+    from tracer.training import replay as replays
+
+    if (found := STRETCH.fullmatch(steps)) is None:
+        raise ValueError(f"{steps!r} is no stretch: write its first and its last step, as 540:664")
+    first, last = map(int, found.groups())
+    again = replays.replay(
+        parent, first, last, every, run, overwrite=overwrite, snapshot_every=snapshot_every,
+        measures=measures, probes=probes, scalars=scalars, corpus=corpus, clamp=clamp, loss=loss,
+    )  # fmt: skip
+    facts = again.meta.get("replay") or {}
+    return again.status if facts.get("parts") is None else EXIT_CLAIM
 
 
 def fork_command(named: str | None) -> Callable[..., str]:

@@ -244,6 +244,8 @@ class RecordConfig:
 
     every: int = 10
     """Head measures, losses and gradients every this many steps (and at 1, 2, 4, 8, ... before)."""
+    begin: int = 0
+    """Before this step nothing is recorded but at snapshots."""
     snapshot_every: int = 25
     """Weights and patterns every this many steps."""
     snapshot_mb: float = 2000.0
@@ -273,7 +275,7 @@ class RecordConfig:
         check_fields(self)
         rows = ("val_rows", "repeat_rows", "icl_rows", "pattern_ctx")
         check_range(self, ("every", "snapshot_every", "log_every", "icl_every", *rows), "be at least 1", of="record.")
-        kept = ("text_prompts", "repeat_prompts", "snapshot_mb", "state_every", "state_mb")
+        kept = ("begin", "text_prompts", "repeat_prompts", "snapshot_mb", "state_every", "state_mb")
         check_range(self, kept, "not be negative or infinite", of="record.")
 
 

@@ -110,6 +110,18 @@ class Divergence(StrictModel):
     """and what the loss of that update was."""
 
 
+class Replay(StrictModel):
+    """Of a stretch that was trained again: whose, and how its weights compare with that run's."""
+
+    run: Word
+    first: Count
+    last: Count
+    every: Count
+    compared: Annotated[list[Count], Field(max_length=10**6)]
+    parts: Count | None
+    apart: FiniteFloat
+
+
 class Meta(StrictModel):
     """What both formats say."""
 
@@ -160,6 +172,7 @@ class Trained(Meta):
 
     config: Facts
     d_vocab: Vocabulary
+    replay: Replay | None = None
     bos: Annotated[int, Field(ge=0, le=MOST_VOCABULARY)] | None = 0
 
 

@@ -40,7 +40,7 @@ class Asked(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
-    command: Literal["train", "open", "fork", "resume", "sweep", "reproduce"]
+    command: Literal["train", "open", "fork", "replay", "resume", "sweep", "reproduce"]
     name: Text = ""
     """Of the run that is made, or worked on."""
     of: Text = ""

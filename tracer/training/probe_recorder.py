@@ -75,10 +75,10 @@ def state_steps(config: TrainConfig, model_bytes: int, first: int = 0) -> list[i
 
 
 def record_steps(config: TrainConfig, snapshots: list[int]) -> list[int]:
-    """Every snapshot, every `every`-th step, and powers of two before the first of those."""
+    """Every snapshot, and from `begin` on every `every`-th step, and powers of two before the first of those."""
     every = config.record.every
-    early = doubling(min(every, config.steps))
-    return sorted({*range(0, config.steps, every), *early, *snapshots, config.steps})
+    asked = {*range(0, config.steps, every), *doubling(min(every, config.steps))}
+    return sorted({*(step for step in asked if step >= config.record.begin), *snapshots, config.steps})
 
 
 class ProbeRecorder:

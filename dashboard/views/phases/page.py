@@ -14,6 +14,7 @@ from dashboard.shared.asking import asked
 from dashboard.shared.glossary import terms
 from dashboard.shared.plots import plot
 from dashboard.views.phases import data, figures
+from dashboard.views.phases.again import draw_again
 from dashboard.views.phases.losses import draw_path, draw_surfaces, go
 from dashboard.views.phases.order import draw_order, window
 from dashboard.views.phases.seeds import draw_seeds
@@ -125,6 +126,8 @@ def _draw_closer(run: Run, trace: xr.Dataset, found: list[Curve], changed: list[
         if not closer.open:
             return
         phase = _choose_phase(changed)
+        if phase is not None:
+            draw_again(run, phase)
         draw_surfaces(run, phase)
         fall = next((curve for curve in found if curve.name == "val_loss"), None)
         draw_path(run, fall, phase)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.own_data import Addition, named_here_alone  # noqa: F401 (a fixture)
 from tracer import data
-from tracer.config import DataConfig
+from tracer.config import WIDEST, DataConfig
+from tracer.data import own_source
 from tracer.data.tokenizer import words
 from tracer.named_code import note_named
 
@@ -82,6 +84,16 @@ def test_a_source_as_it_stands() -> None:
     with pytest.raises(ValueError, match="this model's words are the numbers 0 to 14, apart by spaces$"):
         data.encode_prompt(found.tokenizer, "3 + 5", N_CTX, found.bos)
     assert data.encode_prompt(found.tokenizer, "3 13 5", N_CTX, found.bos).tokens == [3, 13, 5]
+
+
+def test_a_vocabulary_may_be_as_wide_as_a_models() -> None:
+    def source(d_vocab: int) -> SimpleNamespace:
+        return SimpleNamespace(rows=None, held_out=None, d_vocab=d_vocab)
+
+    widest = WIDEST["d_vocab"]
+    assert [own_source._d_vocab("a:b", source(n)) for n in (3, widest)] == [3, widest]
+    with pytest.raises(ValueError, match=rf"d_vocab={widest + 1} must be a whole number from 3 to {widest:,}"):
+        own_source._d_vocab("a:b", source(widest + 1))
 
 
 def test_with_a_start_token_it_stands_in_front_of_prompts() -> None:

@@ -1,6 +1,7 @@
 """Clamps of a user's own: a function that gives a head's pattern, or its z, in every pass, and who may run it."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -313,6 +314,12 @@ def test_a_run_says_what_was_held_and_measures_it(run: Any) -> None:
     assert (grads == 0).all(-1).tolist() == [False, False, True, True, False, False]
     kept = run.trace["pattern"].sel(prompt="text 0", layer=0, head=2).dropna("step", how="all")
     assert np.isfinite(kept).any()
+
+
+def test_a_head_of_the_last_layer_is_measured_as_it_was_held(tmp_path: Path) -> None:
+    run = loop.train(replace(tiny(tmp_path / "last"), steps=2), quiet=True, clamp={"L1H2": previous})
+    held = run.trace["previous_token"].sel(layer=1).values == 1
+    assert held[:, 2].all() and held.sum() == len(held)
 
 
 def test_where_nobody_named_it_a_model_is_read_and_not_run(run: Any, stranger: None) -> None:

@@ -106,6 +106,7 @@ def test_what_is_trained_on_stands_beside_the_next_token_loss(noisily: Run) -> N
     first = noisily.trace.sel(step=0)
     assert float(first["train_loss"]) == pytest.approx(losses.mean().item(), rel=1e-6)
     assert float(first["loss_noisy"]) == pytest.approx(losses.where(kept, 0).mean().item(), rel=1e-6)
+    assert noisily.trace["loss_noisy"].attrs["worse"] == "high"
 
 
 def test_who_goes_on_names_it_again(noisily: Run, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         toy, run=str(tmp_path_factory.mktemp("runs") / "toy"), steps=8, device="cpu",
         model=replace(toy.model, d_model=32, n_ctx=24), data=replace(toy.data, period_min=4, period_max=10),
         optim=replace(toy.optim, batch_size=8), 
-        record=replace(toy.record, every=4, snapshot_every=4, val_rows=4, pattern_ctx=9),
+        record=replace(toy.record, every=4, snapshot_every=4, val_rows=4, repeat_rows=20, pattern_ctx=9),
     )  # fmt: skip
     return train(config, quiet=True)
 
@@ -68,7 +68,7 @@ def test_standard_errors_are_those_of_the_rows(run: Run) -> None:
     for name in ("induction", "entropy", "repeat_loss", "first_copy_loss", "icl_score"):
         assert np.isfinite(last[f"{name}_se"]).all() and (last[f"{name}_se"] >= 0).all()
         assert last[f"{name}_se"].dims == last[name].dims
-    sequences = {"val_loss": 4, "entropy": 4, "induction": 32, "repeat_loss": 32, "icl_score": 40}
+    sequences = {"val_loss": 4, "entropy": 4, "induction": 20, "repeat_loss": 20, "icl_score": 40}
     for name, n in (sequences | {"induction_control": 16, "first_copy_loss": 16}).items():
         said = run.trace[f"{name}_se"].attrs
         assert said["sequences"] == n and not {"chance", "valid_min", "valid_max", "note"} & said.keys(), name

@@ -116,6 +116,15 @@ def test_nothing_is_recorded_before_it_shall_begin(parent: Run) -> None:
         RecordConfig(begin=-1)
 
 
+def test_no_tracker_of_the_run_is_told_again(parent: Run, tmp_path: Path) -> None:
+    other = shutil.copytree(parent.dir, tmp_path / "other")
+    meta = json.loads((other / "run.json").read_text())
+    (other / "run.json").write_text(json.dumps({**meta, "track": ["nowhere"]}))
+    assert replay(other, 6, 7, name=str(tmp_path / "again"), quiet=True).meta["track"] == []
+    with pytest.raises(ValueError, match="nowhere"):
+        loop.fork(other, 5, replace(parent.config, run=str(tmp_path / "fork")), quiet=True)
+
+
 def test_a_replay_goes_where_it_is_told_and_replaces_nothing(parent: Run, tmp_path: Path) -> None:
     there = str(tmp_path / "again")
     replay(parent, 6, 7, name=there, quiet=True)

@@ -227,7 +227,7 @@ def test_a_circle_is_found() -> None:
 
 def test_nothing_is_loose_at_the_root() -> None:
     loose = {path.stem for path in (ROOT / "tracer").glob("*.py")}
-    assert loose == {"__init__", "__main__", "named_code", "presets", "torch_internals"}
+    assert loose == {"__init__", "__main__", "asked_line", "named_code", "presets", "torch_internals"}
 
 
 def test_only_store_touches_the_files_of_a_run() -> None:

@@ -63,6 +63,8 @@ def test_words_find_runs_and_a_ticked_one_has_its_card(open_page: Open, several:
     assert "#mine, idea 0" in written(app)
     app.text_input(key="runs_find").set_value("induction>1").run()
     assert f"0 of {MANY + 1} runs" in written(app)
+    app.text_input(key="runs_find").set_value("lr>*fast*").run()
+    assert any(e.value.startswith("“\\*fast\\*” is no number\\: lr") for e in app.caption)
     app.text_input(key="runs_find").set_value("seed=7").run()
     assert app.session_state["selection"].runs == "seed=7" and not app.exception
     assert not [button for button in app.button if (button.key or "").startswith("open ")]  # other rows, none ticked

@@ -1,5 +1,6 @@
 """Which of many runs are meant, and in what they differ."""
 
+import re
 import shutil
 
 import pytest
@@ -20,6 +21,8 @@ RUN = {
         "", "demo", "FIRST", "warm start", "lr>0.01", "lr>=0.02", "optim.lr<1", "lr=2e-2", "seed=1 demo step>=300",
         "seed!=2", "tie_embeddings=false", "d_head=null", "mlp_hidden=[64,64]", "created>2026-11-22T20", "preset=demo",
         "n_params<1e5", "adam_lr!=1", "mlp_hidden!=[64]", "lr!=fast", "step<=300", "step<=301", "step>299", "step<301",
+        "lr<0.01 or seed=1", "not lr<0.01", "demo and not seed=2", "seed=2 or demo seed=1", "not seed=1 or demo",
+        "seed=2, or demo", "demo, seed=1 & lr<1",
     ],
 )  # fmt: skip
 def test_what_holds(text):
@@ -30,12 +33,30 @@ def test_what_holds(text):
     "text",
     [
         "lr<0.01", "seed=2", "demo seed=2", "nothing=1", "clip!=1", "trained-by-me", "tie_embeddings=true", "d_head>3",
-        "d_head=64", "created>2027", "preset>abc", "lr>fast", "=", "run=first",
+        "d_head=64", "created>2027", "run=first", "not demo", "lr<0.01 or seed=2", "demo, seed=2",
         "step<300", "step>300", "step<=299", "step>=301", "mlp_hidden!=[64,64]",
     ],
 )  # fmt: skip
 def test_what_does_not(text):
     assert not wanted(text)(RUN)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("lr>abc", "“abc” is no number: lr> needs one after it, or a date"), ("lr>", "lr> needs a value after it"),
+        ("preset < demo", "“demo” is no number: preset< needs one"), ("seed=1 >3", "“>” compares nothing"),
+        (">3", "“>” compares nothing: write a name before it, as in lr>0.01"), ("=", "“=” compares nothing"),
+        ("lr == 3", "lr== is no comparison: there are =, !=, <, <=, >, >="), ("lr=>3", "lr=> is no comparison"),
+        ("demo or", "The end of the line is not expected here"), ("or demo", "“or” is not expected here"),
+        ("not", "The end of the line is not expected here"),
+        ("2>1", "“2” is not a name that can be compared, as lr is in lr>1"),
+    ],
+)  # fmt: skip
+def test_what_is_no_question_says_so(text, why):
+    for read in (wanted, names_in):
+        with pytest.raises(ValueError, match="^" + re.escape(why)):
+            read(text)
 
 
 def test_differences_leave_facts_out():

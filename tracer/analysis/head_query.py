@@ -1,10 +1,9 @@
 """The head finder's language: a line such as "induction > 0.5 and layer 1" and the heads that it names.
 
-    line       = condition { "or" condition }
-    condition  = term { ["and" | "," | "&"] term }
-    term       = { "not" } ( names | measure comparison number | ("top" | "bottom") count measure )
-    names      = name { [","] name }           any of them: L1H2, L0, layer 1
-    comparison = ">" | ">=" | "<" | "<="
+    plain = names | measure comparison number | ("top" | "bottom") count measure
+    names = name { [","] name }           any of them: L1H2, L0, layer 1
+
+Joined and compared as `tracer.asked_line` says.
 
 The top and bottom of the induction score are by what it is above its control, where that is known, and the top names
 none whose score is not above it: what positions alone give a head makes it no induction head.
@@ -21,6 +20,7 @@ from difflib import get_close_matches
 
 import numpy as np
 
+from tracer.asked_line import COMPARISONS, SIGN, LineReader
 from tracer.measures import MEASURES, Measure
 from tracer.measures.aliases import Head
 from tracer.measures.strongest import above_control
@@ -36,10 +36,9 @@ HELP = (
     "Join them: `layer 1 and not induction > 0.5`, `top 3 prev or L1H2`."
 )
 WORDS = ("and", "or", "not", "top", "bottom", "layer")
-COMPARE = {">": np.greater, ">=": np.greater_equal, "<": np.less, "<=": np.less_equal}
 _TOKEN = re.compile(
     r"(?P<head>l\s*\d+\s*[h.]\s*\d+)(?!\w)|(?P<layer>l\s*\d+)(?!\w)|(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)(?!\w)"
-    r"|(?P<compare>[<>]=?)|(?P<join>[,&])|(?P<word>[a-z_][\w/-]*)|(?P<other>\S)",
+    r"|(?P<compare>" + SIGN + r")|(?P<join>[,&])|(?P<word>[a-z_][\w/-]*)|(?P<other>\S)",
 )
 
 
@@ -70,10 +69,13 @@ class _Set:
     def __or__(self, other: _Set) -> _Set:
         return _Set(self.fits | other.fits, np.minimum(self.miss, other.miss))
 
+    def __invert__(self) -> _Set:
+        return _certain(~self.fits)
+
 
 def find(line: str, values: Line, there: np.ndarray, known: Mapping[str, Measure] = MEASURES) -> HeadMatches:
     """The heads that a line names; ValueError says which word is not understood. `known`: what each measure is."""
-    reader = _Reader(line, values, there, known)
+    reader = _HeadsAsked(line, values, there, known)
     found = reader.line()
     fits = found.fits & there
     order = np.argsort(-reader.rank, axis=None, kind="stable")  # nan, the unknown, comes last
@@ -86,51 +88,17 @@ def find(line: str, values: Line, there: np.ndarray, known: Mapping[str, Measure
     return HeadMatches(tuple(heads), reader.measure, nearest, reader.note)
 
 
-class _Reader:
-    """Reads one line from left to right."""
+class _HeadsAsked(LineReader[_Set]):
+    """Of heads."""
 
     def __init__(self, line: str, values: Line, there: np.ndarray, known: Mapping[str, Measure]) -> None:
         text = line.casefold().replace("−", "-").replace("≥", ">=").replace("≤", "<=")
-        self.tokens = [(str(m.lastgroup), m[0]) for m in _TOKEN.finditer(text)]
-        self.at, self.values, self.there = 0, values, there
+        super().__init__([(str(m.lastgroup), m[0]) for m in _TOKEN.finditer(text)])
+        self.values, self.there = values, there
         self.known = {name: known[name] for name in values}
         self.measure: str | None = None
         self.note = ""
         self.rank = np.zeros(there.shape)
-
-    @property
-    def next(self) -> tuple[str, str]:
-        return self.tokens[self.at] if self.at < len(self.tokens) else ("end", "")
-
-    def take(self, *texts: str) -> bool:
-        """Step over the next word if it is one of these."""
-        if self.next[1] in texts:
-            self.at += 1
-            return True
-        return False
-
-    def line(self) -> _Set:
-        found = self.condition()
-        while self.take("or"):
-            found |= self.condition()
-        return found
-
-    def condition(self) -> _Set:
-        found = self.term()
-        while True:
-            joined = self.take("and", "&", ",")
-            if joined and self.next[1] == "or":  # "induction > 0.5, or L1H2"
-                return found
-            if not joined and (self.next[0] == "end" or self.next[1] == "or"):
-                return found
-            found &= self.term()
-
-    def term(self) -> _Set:
-        negated = False
-        while self.take("not"):
-            negated = not negated
-        found = self.plain()
-        return _certain(~found.fits & self.there) if negated else found
 
     def plain(self) -> _Set:
         kind, text = self.next
@@ -183,9 +151,9 @@ class _Reader:
         if kind != "number":
             raise ValueError(f"{self.shown()} is not a number: {_short(name)} {sign} needs one after it")
         self.at += 1
-        given, limit, way = self.values[name], float(text), 1 if sign[0] == ">" else -1
+        given, limit, way = self.values[name], float(text), -1 if sign[0] == "<" else 1
         self.ranked(name, way)
-        fits = COMPARE[sign](given, limit)  # nan fits nothing
+        fits = COMPARISONS[sign](given, limit) & ~np.isnan(given)  # nan fits nothing
         finite = given[np.isfinite(given)]
         span = float(np.ptp(finite)) if finite.size and np.ptp(finite) else 1.0
         miss = np.where(fits, 0.0, np.abs(given - limit) / span)
@@ -233,9 +201,6 @@ class _Reader:
         if not words:
             raise ValueError(f"{self.shown()} is not a measure. {_offered(self.values)}")
         return _measure(" ".join(words), self.known)
-
-    def shown(self) -> str:
-        return f"“{self.next[1]}”" if self.next[0] != "end" else "The end of the line"
 
 
 def _certain(fits: np.ndarray) -> _Set:

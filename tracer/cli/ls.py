@@ -17,9 +17,9 @@ def ls(root: str | None = None, /, find: str = "", json: bool = False) -> int:
     Args:
         root: The folder, or its URL (s3://, gs://, hf://, ssh://, https://). Default: checkpoints/, or those of
             MANYEYES_RUNS.
-        find: Only runs that hold all of these words: "lr>0.01 accuracy>0.4 tag=mine demo" compares settings of a run,
-            the last of what it recorded (of heads, any) and its tags, and looks for other words in its name, preset,
-            status, note and tags.
+        find: Only runs that hold all of these words, or what `or` and `not` make of them: "lr>0.01 accuracy>0.4
+            tag=mine demo" compares settings of a run, the last of what it recorded (of heads, any) and its tags, and
+            looks for other words in its name, preset, status, note and tags.
         json: Print them as JSON.
     """
     from tracer.store import PLACES, broken_runs, list_runs
@@ -61,7 +61,7 @@ def ls(root: str | None = None, /, find: str = "", json: bool = False) -> int:
         say_json(runs=rows, broken=broken)
     elif find and not rows:
         unknown = [name for name in names if not any(map(functools.partial(_knows, name), runs))]
-        why = f"; no run has {' or '.join(unknown)}" if unknown else ""
+        why = f"; no run has {' or '.join(unknown)}{_meant(unknown, runs)}" if unknown else ""
         say(f"none of {len(runs)} runs below {root or ', '.join(PLACES)} holds {find!r}{why}")
     elif not rows and not broken:
         say(f"no runs below {root or ', '.join(PLACES)}; `tracer demo` trains one")
@@ -77,6 +77,24 @@ def _knows(name: str, run: Run) -> bool:
         return bool(values_of(run, name))
     except (TypeError, ValueError):
         return False
+
+
+def _meant(unknown: list[str], runs: list[Run]) -> str:
+    """Names that there are and that are written nearly so, as the end of a sentence."""
+    from difflib import get_close_matches
+
+    from tracer.measures import MEASURES
+    from tracer.store.choosing import settings
+
+    known = set(MEASURES)
+    for run in runs:
+        try:
+            found = settings(run)
+        except (TypeError, ValueError):
+            continue
+        known |= {*found, *(name.rpartition(".")[2] for name in found)}
+    near = [name for one in unknown for name in get_close_matches(one, sorted(known), 1)]
+    return f" (did you mean {' or '.join(near)}?)" if near else ""
 
 
 def _words(held: list[Any]) -> str:

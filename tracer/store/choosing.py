@@ -1,9 +1,10 @@
 """Which of many runs somebody means, and in what they differ: by name, note and everything that run.json says of them.
 
-What is asked for is words apart by spaces, all of which must hold: `lr>0.01 seed=1 demo`. A word with =, !=, <, <=, >
-or >= compares a setting, by its whole name (`optim.lr`) or its last part (`lr`; one of several that are called so is
-enough), or what the trace holds by this name, at its last record (`accuracy>0.4`; `induction>0.5`: of one head is
-enough); `tag=` compares each tag; any other word is looked for in the run's name, preset, status, kind, note and tags.
+What is asked for is words, all of which must hold: `lr>0.01 seed=1 demo`; `and`, `or` and `not` join them as they join
+heads in the finder (`tracer.asked_line`). A word with =, !=, <, <=, > or >= compares a setting, by its whole name
+(`optim.lr`) or its last part (`lr`; one of several that are called so is enough), or what the trace holds by this name,
+at its last record (`accuracy>0.4`; `induction>0.5`: of one head is enough); `tag=` compares each tag; any other word is
+looked for in the run's name, preset, status, kind, note and tags.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import json
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tracer.asked_line import COMPARISONS, SIGN, LineReader
 from tracer.config.fields import to_dict
 from tracer.measures.measure import HEAD, LAYER
 from tracer.store.housekeeping import note
@@ -30,12 +33,9 @@ class Wanted(Protocol):
 
 Settings = Mapping[str, Any]
 OF_ONE_STEP = (("step",), LAYER, HEAD)
-COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
-SPACED = re.compile(r"\s*(!=|<=|>=|=|<|>)\s*")
-"""A comparison may be written with spaces."""
-WORD = re.compile(r"([A-Za-z_][\w.]*)(!=|<=|>=|=|<|>)(.+)")
+TOKEN = re.compile(rf"(?P<compare>{SIGN})|(?P<join>[,&](?!\S))|(?P<word>(?:(?!!=|[,&](?!\S))[^\s<>=])+)")
+NAME = re.compile(r"[A-Za-z_][\w.]*")
+WORDS = ("and", "or")
 TEXTS = ("run", "preset", "status", "kind", "author", "note", "tags")
 """Where a word that compares nothing is looked for."""
 Numbers = Callable[[str], Sequence[float]]
@@ -88,20 +88,19 @@ def found_by(text: str) -> Callable[[Run], bool]:
 
 
 def wanted(text: str) -> Wanted:
-    """Do a run's `settings`, and the last values of its trace, hold all that the text asks for? An empty text asks for
-    nothing. Numbers are asked for where no setting has the name."""
-    asked = [_condition(word) for word in _words(text)]
-    return lambda found, numbers=_none: all(holds(found, numbers) for holds in asked)
-
-
-def _words(text: str) -> list[str]:
-    return SPACED.sub(r"\1", text).split()
+    """Do a run's `settings`, and the last values of its trace, hold what the text asks for? An empty text asks for
+    nothing. Numbers are asked for where no setting has the name. ValueError where a comparison is none."""
+    reader = _RunsAsked(text)
+    asked = reader.line() if reader.tokens else _Condition(lambda found, numbers: True)
+    return lambda found, numbers=_none: asked.holds(found, numbers)
 
 
 def names_in(text: str) -> list[str]:
     """What the comparisons of a text are about, tags aside."""
-    found = [parts[1] for word in _words(text) if (parts := WORD.fullmatch(word))]
-    return list(dict.fromkeys(name for name in found if name not in ("tag", "tags")))
+    reader = _RunsAsked(text)
+    if reader.tokens:
+        reader.line()
+    return list(dict.fromkeys(name for name in reader.names if name not in ("tag", "tags")))
 
 
 def values_of(run: Run, name: str) -> list[Any]:
@@ -124,21 +123,66 @@ def differences(runs: Sequence[Settings]) -> dict[str, list[Any]]:
     return {name: of for name, of in values.items() if any(one != of[0] for one in of)}
 
 
-def _condition(word: str) -> Callable[[Settings, Numbers], bool]:
-    parts = WORD.fullmatch(word)
-    if parts is None:
-        return lambda found, _: any(word.lower() in str(found.get(name, "")).lower() for name in TEXTS)
-    name, compare, value = parts[1], COMPARISONS[parts[2]], parts[3]
-    if name in ("tag", "tags"):
-        has = parts[2] == "="
-        among = lambda found: value.lower() in str(found.get("tags", "")).lower().split()  # noqa: E731
-        return lambda found, _: parts[2] in ("=", "!=") and among(found) == has
+@dataclass(frozen=True)
+class _Condition:
+    """On the settings and numbers of a run."""
 
-    def holds(found: Settings, numbers: Numbers) -> bool:
-        held = _held(found, name) or numbers(name)
-        return any(_compared(compare, one, value) for one in held)
+    holds: Callable[[Settings, Numbers], bool]
 
-    return holds
+    def __and__(self, other: _Condition) -> _Condition:
+        return _Condition(lambda found, numbers: self.holds(found, numbers) and other.holds(found, numbers))
+
+    def __or__(self, other: _Condition) -> _Condition:
+        return _Condition(lambda found, numbers: self.holds(found, numbers) or other.holds(found, numbers))
+
+    def __invert__(self) -> _Condition:
+        return _Condition(lambda found, numbers: not self.holds(found, numbers))
+
+
+class _RunsAsked(LineReader[_Condition]):
+    """Of runs."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__([(str(m.lastgroup), m[0]) for m in TOKEN.finditer(text)])
+        self.names: list[str] = []
+
+    def plain(self) -> _Condition:
+        kind, word = self.next
+        if kind in ("end", "join") or word in WORDS:
+            raise ValueError(f"{self.shown()} is not expected here: what is asked for is missing, as in lr>0.01")
+        if kind == "compare":
+            raise ValueError(f"{self.shown()} compares nothing: write a name before it, as in lr>0.01")
+        self.at += 1
+        if self.next[0] != "compare":
+            return _Condition(lambda found, _: any(word.lower() in str(found.get(one, "")).lower() for one in TEXTS))
+        return self.comparison(word)
+
+    def comparison(self, name: str) -> _Condition:
+        sign = self.next[1]
+        self.at += 1
+        kind, value = self.next
+        if kind == "compare":
+            raise ValueError(f"{name}{sign}{value} is no comparison: there are {', '.join(COMPARISONS)}")
+        if kind == "end":
+            raise ValueError(f"{name}{sign} needs a value after it, as in {name}{sign}0.01")
+        if not NAME.fullmatch(name):
+            raise ValueError(f"“{name}” is not a name that can be compared, as lr is in lr{sign}{value}")
+        if sign[0] in "<>" and not value.lstrip("+-.")[:1].isdigit():
+            raise ValueError(f"“{value}” is no number: {name}{sign} needs one after it, or a date (2026-11-28)")
+        self.at += 1
+        self.names.append(name)
+        if name in ("tag", "tags"):
+            return _Condition(lambda found, _: _tagged(found, sign, value))
+        return _Condition(
+            lambda found, numbers: any(
+                _compared(COMPARISONS[sign], one, value) for one in _held(found, name) or numbers(name)
+            )
+        )
+
+
+def _tagged(found: Settings, sign: str, tag: str) -> bool:
+    among = tag.lower() in str(found.get("tags", "")).lower().split()
+    return sign in ("=", "!=") and among == (sign == "=")
 
 
 def _compared(compare: Callable[[Any, Any], bool], held: Any, value: str) -> bool:

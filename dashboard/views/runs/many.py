@@ -36,13 +36,18 @@ def draw_many(runs: Sequence[Run]) -> list[str]:
     find, shown = st.columns([3, 4], vertical_alignment="bottom")
     with find:
         st.text_input("Find runs", placeholder=EXAMPLE, icon=":material/search:", help=(
-            "All words must hold. `lr>0.01`, `seed=1`, `model.n_layers>=2` and `created>=2026-11` compare settings of "
-            "a run, `accuracy>0.4` and `induction>0.5` the last of what it recorded (of heads, any), `tag=mine` its "
-            "tags; other words are looked for in its name, preset, status, note and tags."
+            "All words must hold, or what `or` and `not` make of them. `lr>0.01`, `seed=1`, `model.n_layers>=2` and "
+            "`created>=2026-11` compare settings of a run, `accuracy>0.4` and `induction>0.5` the last of what it "
+            "recorded (of heads, any), `tag=mine` its tags; other words are looked for in its name, preset, status, "
+            "note and tags."
         ), **state.control("runs_find", state.read().runs, lambda text: state.update(runs=text.strip())))  # fmt: skip
     asked = state.read().runs
     by_name = {run.name: run for run in runs}
-    holds = wanted(asked)
+    try:
+        holds = wanted(asked)
+    except ValueError as error:
+        st.caption(theme.unmarked(str(error)))
+        holds = wanted("")
     held = [row for row in rows if holds(row, functools.partial(recorded_last, by_name[row["run"]]))]
     with shown, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom"):
         columns = _choose_columns(held)

@@ -12,7 +12,7 @@ import pytest
 
 from tracer.files.disk import NoLocks, alone, write_bytes
 from tracer.store import RunWriter, Variable
-from tracer.store.layout import Lock, RunGone, is_locked
+from tracer.store.layout import Lock, RunGone, is_locked, newest
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # Python 3.12
@@ -89,3 +89,11 @@ def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytes
         Lock(tmp_path / "run")
     with pytest.raises(NoLocks, match="MANYEYES_CACHE"), alone(tmp_path / "cache"):
         pass
+
+
+def test_the_newest_of_numbered_runs(tmp_path: Path) -> None:
+    assert newest(tmp_path / "a") is None
+    for name in ("a", "a-2", "a-3", "a-5"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").touch()
+    assert newest(tmp_path / "a") == tmp_path / "a-3"

@@ -220,3 +220,10 @@ def test_a_variable_that_a_killed_writer_had_begun_is_laid_out_again(tmp_path):
     again.append(1, {"x": np.array(2.0), "y": np.array(3.0)})
     again.close()
     np.testing.assert_array_equal(read_trace(tmp_path / "t.zarr")["y"].values, [np.nan, 3])
+
+
+def test_a_chunk_holds_a_sixteenth_of_its_bytes_in_rows_as_long_as_they_are() -> None:
+    """4 MB / 16 a chunk: of rows of 1,024 numbers 64 in 32 bits, 32 in 64 bits."""
+    shape = (4, 256)
+    assert [Variable(("layer", "head"), shape, dtype).chunks()[0] for dtype in ("float32", "float64")] == [64, 32]
+    assert Variable(("x",), (3 << 18,)).chunks() == (1, 3 << 18)

@@ -157,3 +157,11 @@ def test_on_a_full_disk_nothing_waits_and_nothing_is_left(tmp_path: Path) -> Non
     assert done.returncode == 1 and "OSError: [Errno 27]" in done.stderr, done.stderr
     assert os.listdir(tmp_path / FOLDER) == []
     assert waiting.waiting(tmp_path) == []
+
+
+def test_of_very_many_the_first_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tickets = [waiting.keep(TOY.model_copy(update={"name": f"toy-{i}"}), tmp_path) for i in range(4)]
+    monkeypatch.setattr(waiting, "MOST_SHOWN", 3)
+    assert [name for name, _ in names(tmp_path)] == ["toy-0", "toy-1", "toy-2"]
+    for ticket in tickets:
+        ticket.remove()

@@ -169,3 +169,9 @@ def all_same(run: str, code: Mapping[str, tuple[Sequence[str], Sequence[str]]], 
 def _stem(main: Any) -> str:
     """The module name of the program that runs, as another program would import it."""
     return Path(getattr(main, "__file__", None) or "").stem
+
+
+def kind_of(thing: object) -> str:
+    """Its class with the article before it: "a str", "an int"."""
+    name = type(thing).__name__
+    return f"{'an' if name[:1] in 'aeioAEIO' else 'a'} {name}"

@@ -68,7 +68,7 @@ def test_what_cannot_be_trained_on_is_refused_by_the_functions_name(changes: dic
 
 @pytest.mark.parametrize(
     ("make", "why"),
-    [(lambda n_ctx, seed: 3, "returned a int without rows, held_out, d_vocab"),
+    [(lambda n_ctx, seed: 3, "returned an int without rows, held_out, d_vocab"),
      (lambda n_ctx: 3, "called with n_ctx=4 and seed=0 it raised TypeError")],
 )  # fmt: skip
 def test_what_makes_no_source(make: Callable[..., Any], why: str) -> None:

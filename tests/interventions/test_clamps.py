@@ -313,6 +313,9 @@ def test_a_verdict_is_on_the_head_as_it_was_trained(tmp_path) -> None:
     run = loop.train(tiny(tmp_path / "r", clamp=("L0H2 previous", "L1H1 off")), quiet=True)
     forced, off = (ablate.verdict(run, *head, sequences=8) for head in ((0, 2), (1, 1)))
     assert forced.previous_token == pytest.approx(1, abs=1e-6) and "is a previous-token head" in forced.headline
+    last = run.steps[-1]
+    assert forced.headline.startswith(f"L0H2 of r at step {last}, clamped (L0H2 previous), is a previous-token head")
+    assert ablate.verdict(run, 0, 1, sequences=8).headline.startswith(f"L0H1 of r at step {last} is ")
     assert [one.mean for one in off.effects.values()] == pytest.approx([0, 0, 0], abs=1e-6)
     free = ablate.verdict(run.model(run.steps[-1], clamps=False), 0, 2, sequences=8)
     assert free.previous_token < 0.5

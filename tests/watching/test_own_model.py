@@ -144,7 +144,7 @@ def broken(config: TrainConfig) -> nn.Module:
 @pytest.mark.parametrize(
     ("build", "why"),
     [
-        (broken, "broken could not build a model: KeyError: 'sizes'"), (lambda config: 3, "returned a int, and no"),
+        (broken, "broken could not build a model: KeyError: 'sizes'"), (lambda config: 3, "returned an int, and no"),
         (lambda config: nn.ReLU(), "without a parameter"), (nn.Linear(2, 2), "could not build a model"),
         (Wide, r"must give logits \[batch pos d_vocab\] = \[2, 40, 65\], .*not logits \[2, 40, 66\]"),
         (Narrow, "or an output that has them, not a Tensor"), (lambda config: nn.Linear(3, 3), "the model raised"),

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tracer.model.protocol import check_vocabulary
-from tracer.named_code import name_of, named
+from tracer.named_code import kind_of, name_of, named
 
 Where = int | tuple[int, ...] | Int[Tensor, " sequence"]
 """Positions whose next token is predicted: the same in every sequence, or one for each; negative ones from the end."""
@@ -173,7 +173,7 @@ class OwnMetric:
         found: Any = self.function(logits, targets, _at_least_float(clean))
         name, n = name_of(self.function), len(logits)
         if not isinstance(found, Tensor) or found.shape != (n,):
-            what = f"shape {list(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+            what = f"shape {list(found.shape)}" if isinstance(found, Tensor) else kind_of(found)
             raise ValueError(
                 f"metric {name} returned {what} for logits {list(logits.shape)} [batch read d_vocab]: it must return "
                 f"one number a sequence, a tensor [{n}]"

@@ -29,7 +29,7 @@ from tracer.data.probes import Tokens
 from tracer.huggingface.building import same_dice
 from tracer.measures.aliases import Head
 from tracer.model.protocol import HeadModel
-from tracer.named_code import name_of, named
+from tracer.named_code import kind_of, name_of, named
 
 TAKEN = ("prefix matching", "copying", "copying by its weights", "ablation", "previous-token partners")
 LONGEST = 300
@@ -181,7 +181,7 @@ def _numbers(found: Any) -> Float[np.ndarray, "*any"]:
     except (TypeError, ValueError):
         values = None
     if values is None:
-        raise ValueError(f"{'nothing' if found is None else f'a {type(found).__name__}'}, and no numbers")
+        raise ValueError(f"{'nothing' if found is None else kind_of(found)}, and no numbers")
     if not np.isfinite(values).all():
         raise ValueError(f"{int((~np.isfinite(values)).sum())} of {values.size} numbers that are not finite")
     return values

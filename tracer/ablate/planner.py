@@ -15,6 +15,7 @@ from tracer.ablate.paths import reroute
 from tracer.interventions.edits import Edit, applied, exist, recording
 from tracer.interventions.replacements import DRAWS, NO_OTHER, Mode, check_mode, own_rows, plan, replacement, z_tap
 from tracer.model.protocol import HeadModel
+from tracer.named_code import kind_of
 
 AT_ONCE = 2**26
 """Logits that a pass over reference rows may hold at once: 256 MB in float32. Only z is kept of them."""
@@ -55,7 +56,7 @@ def refuse_other_things(model: object) -> None:
     """ValueError for what is no model whose heads can be seen."""
     if not hasattr(model, "n_heads"):
         raise ValueError(
-            f"a {type(model).__name__} is no model with heads: take that of a run, tracer.open_run(...).model(step), "
+            f"{kind_of(model)} is no model with heads: take that of a run, tracer.open_run(...).model(step), "
             f"or tracer.load_hf(...)"
         )
 

@@ -129,6 +129,8 @@ def verdict(
     if isinstance(run_or_model, Run):
         step = run_or_model.steps[-1] if step is None and run_or_model.steps else step
         model, called = run_or_model.model(step), f"{run_or_model.name} at step {step:,}"
+        if getattr(model, "clamps", ()) and (held := _held(run_or_model, (layer, head), cast("int", step))):
+            called += f", clamped ({held}),"
         opened = f"tracer.open_run({str(run_or_model.dir.resolve())!r})"
     elif step is not None:
         raise ValueError(f"step={step} needs a run; a model is what it is: leave `step` out")
@@ -170,6 +172,14 @@ def verdict(
         f"import tracer\nfrom tracer.ablate import verdict\n\n"
         f"print(verdict({opened}, {layer}, {head}{asked}{sized}{given}{asked_again(tests)}))",
     )  # fmt: skip
+
+
+def _held(run: Run, of: Head, step: int) -> str:
+    """The clamps that hold a head of a run of ours at a step, in their words."""
+    clamps = zip(run.config.clamp, run.config.clamps, strict=True)
+    return ", ".join(
+        said for said, one in clamps if one.held(step) and one.layer == of[0] and one.head in (None, of[1])
+    )
 
 
 def _elsewhere(run: object, head: Head, step: int | None, own: float) -> str:

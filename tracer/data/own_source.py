@@ -20,7 +20,7 @@ from tracer.config import WIDEST
 from tracer.data import cache
 from tracer.data.sources import Rows, RowSource
 from tracer.data.tokenizer import words
-from tracer.named_code import NAMED, why_no_corpus
+from tracer.named_code import NAMED, kind_of, why_no_corpus
 
 Make = Callable[[int, int], RowSource]
 """A function of (n_ctx, seed)."""
@@ -120,7 +120,7 @@ def made(corpus: str, n_ctx: int, seed: int) -> OwnData:
 def _d_vocab(corpus: str, source: Any) -> int:
     if lacking := [name for name in ("rows", "held_out", "d_vocab") if not hasattr(source, name)]:
         raise ValueError(
-            f"data.corpus={corpus} returned a {type(source).__name__} without {', '.join(lacking)}: a source has "
+            f"data.corpus={corpus} returned {kind_of(source)} without {', '.join(lacking)}: a source has "
             f"rows(rng, n), held_out(n) and d_vocab"
         )
     if not (_is_whole(source.d_vocab) and 3 <= source.d_vocab <= WIDEST["d_vocab"]):
@@ -159,9 +159,7 @@ def _tokenizer(own: OwnSource, bos: int | None) -> Tokenizer:
         return words(own.d_vocab, bos)
     found = getattr(given, "backend_tokenizer", given)
     if not isinstance(found, Tokenizer):
-        raise own.wrong(
-            f"tokenizer is a {type(given).__name__}, neither of `tokenizers` nor a fast one of transformers"
-        )
+        raise own.wrong(f"tokenizer is {kind_of(given)}, neither of `tokenizers` nor a fast one of transformers")
     if found.get_vocab_size() != own.d_vocab:
         raise own.wrong(f"tokenizer has {found.get_vocab_size()} tokens, and d_vocab={own.d_vocab}")
     return found

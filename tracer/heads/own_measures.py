@@ -19,7 +19,7 @@ from tracer.heads.row_block import RowBlock
 from tracer.measures.described import SHORT, always
 from tracer.measures.measure import HEAD, Measure
 from tracer.measures.own_names import why_no_name
-from tracer.named_code import FREE_SECONDS, SHARE, name_of, named
+from tracer.named_code import FREE_SECONDS, SHARE, kind_of, name_of, named
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -97,7 +97,7 @@ def given(measures: Measures) -> tuple[OwnMeasure, ...]:
         thing = named(one, "measures") if isinstance(one, str) else one
         for each in thing if isinstance(thing, list | tuple) else [thing]:
             if not callable(each):
-                raise ValueError(f"measures={name_of(one)}: a {type(each).__name__} is no function of rows")
+                raise ValueError(f"measures={name_of(one)}: {kind_of(each)} is no function of rows")
             found.append(each if isinstance(each, OwnMeasure) else measure(cast("Callable[..., Tensor]", each)))
     names = [one.row.name for one in found]
     if twice := [name for name in names if names.count(name) > 1]:

@@ -32,7 +32,7 @@ from tracer.heads.call import AttentionCall, values
 from tracer.hooks.kernels import heads_last
 from tracer.hooks.sites import bare
 from tracer.interventions.edits import untouched
-from tracer.named_code import name_of, named
+from tracer.named_code import kind_of, name_of, named
 from tracer.torch_internals import tree_leaves
 
 WORDS = ("pattern", "v", "q", "k", "scale", "causal", "mask")
@@ -171,7 +171,7 @@ def _by_name(given: Any) -> dict[str, Any]:
     elif isinstance(given, tuple | list) and len(given) == 2:
         given = {"pattern": given[0], "v": given[1]}
     if not isinstance(given, Mapping):
-        what = f"{len(given)} things" if isinstance(given, tuple | list) else f"a {type(given).__name__}"
+        what = f"{len(given)} things" if isinstance(given, tuple | list) else kind_of(given)
         raise NoPattern(
             f"returns {what}, and not a pattern [batch head query_pos key_pos], (pattern, v), or a mapping of "
             f"{', '.join(WORDS)}"
@@ -185,7 +185,7 @@ def _by_name(given: Any) -> dict[str, Any]:
         )
     for name in {"pattern", "q", "k", "v", "mask"} & found.keys():
         if not isinstance(x := found[name], Tensor):
-            raise NoPattern(f"gives a {type(x).__name__} as {name}, and no tensor")
+            raise NoPattern(f"gives {kind_of(x)} as {name}, and no tensor")
         found[name] = x.detach() if x.is_floating_point() or name == "mask" else x.detach().float()
     return found
 

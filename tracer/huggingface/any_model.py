@@ -10,6 +10,7 @@ from torch import nn
 
 from tracer.huggingface.loading import load_hf
 from tracer.model.protocol import HeadModel
+from tracer.named_code import kind_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,7 +25,7 @@ def any_model(question: Callable[Concatenate[Any, P], R]) -> Callable[Concatenat
             return question(model, *args, **kwargs)
         if hasattr(model, "original_model") and hasattr(model, "hook_dict"):
             raise ValueError(
-                f"a {type(model).__name__} has put its own modules in place of those of the model that it was made of: "
+                f"{kind_of(model)} has put its own modules in place of those of the model that it was made of: "
                 f"give that model, or a copy of it from before, or tracer.load_hf of its name"
             )
         if model.training:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tracer.config.fields import check_fields, from_dict, to_dict
 from tracer.files.disk import read_yaml
+from tracer.named_code import kind_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -195,7 +196,7 @@ def architecture_of(model: nn.Module) -> Layout:
     known = ARCHITECTURES.get(str(kind))
     if known is None:
         raise ValueError(
-            f"the residual stream of a {type(model).__name__}"
+            f"the residual stream of {kind_of(model)}"
             + (f" (model_type={kind!r})" if kind else "")
             + " is not known: its attention is seen, what it writes is not. A tracer.Layout says it (layout=). Known: "
             + ", ".join(sorted(ARCHITECTURES))

@@ -24,6 +24,7 @@ from tracer.hooks.sites import Layer
 from tracer.huggingface.architectures import FUNCTIONAL, Layout
 from tracer.model.protocol import HeadWeights
 from tracer.model.residual_stream import AttentionWeights, Into, Latent, NormWeights, Unembedding
+from tracer.named_code import kind_of
 
 
 def refuse_offloaded(model: nn.Module) -> None:
@@ -72,7 +73,7 @@ def unembedding(model: Any, known: Layout) -> Unembedding:
     else:
         head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else model.lm_head
     if not isinstance(getattr(head, "weight", None), Tensor):
-        raise ValueError(f"layout: unembed={known.unembed!r} is a {type(head).__name__}, which has no weight")
+        raise ValueError(f"layout: unembed={known.unembed!r} is {kind_of(head)}, which has no weight")
     bias = getattr(head, "bias", None)
     return Unembedding(
         norm_at(model, known.final, str(known.final)), _precise(head.weight.detach()).T,
@@ -138,7 +139,7 @@ def norm_of(module: nn.Module, name: str) -> NormWeights:
         found = NormWeights(small, centre, gain, bias)
         if torch.allclose(found(_precise(x)), wanted, rtol=rtol, atol=1e-5):
             return found
-    raise ValueError(f"{name} is a {type(module).__name__}, which computes neither LayerNorm nor RMSNorm")
+    raise ValueError(f"{name} is {kind_of(module)}, which computes neither LayerNorm nor RMSNorm")
 
 
 def norm_at(parent: nn.Module, path: str | None, name: str) -> NormWeights | None:

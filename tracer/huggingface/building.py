@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tracer.config import TrainConfig
 from tracer.config.fields import from_dict
 from tracer.huggingface.architectures import Layout, layout_of, plain_values
-from tracer.named_code import name_of, named, remember, remembered
+from tracer.named_code import kind_of, name_of, named, remember, remembered
 
 if TYPE_CHECKING:
     import torch
@@ -77,7 +77,7 @@ def made(build: Build, *given: TrainConfig, seed: int | None = None) -> nn.Modul
     except Exception as error:  # somebody's code, which raises whatever it runs into
         raise ValueError(f"build={name_of(build)} could not build a model: {type(error).__name__}: {error}") from error
     if not isinstance(model, nn.Module):
-        raise ValueError(f"build={name_of(build)} returned a {type(model).__name__}, and no torch.nn.Module")
+        raise ValueError(f"build={name_of(build)} returned {kind_of(model)}, and no torch.nn.Module")
     return model
 
 

@@ -22,6 +22,7 @@ from tracer.hooks.inputs import context, logits_of
 from tracer.huggingface.architectures import Layout, layout_of
 from tracer.huggingface.building import Build, built
 from tracer.huggingface.wrapped import WrappedModel, alone
+from tracer.named_code import kind_of
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 MOST_LAYERS = 1000
@@ -221,7 +222,7 @@ def from_pretrained(name: str, revision: str | None, dtype: torch.dtype | Litera
         raise CannotOpen(_why(name, revision, error)) from error
     if differ := _differences(told):
         raise CannotOpen(
-            f"the weights in {name}{_at(revision)} are not those of a {type(made).__name__} of its config: {differ}"
+            f"the weights in {name}{_at(revision)} are not those of {kind_of(made)} of its config: {differ}"
         )
     return made
 
@@ -273,7 +274,7 @@ def _refuse_larger(config: Any, kept: Mapping[str, Sequence[int]]) -> None:
     if wanted > numbers:
         names = [name for name, p in made.named_parameters() if tuple(kept.get(name, ())) != tuple(p.shape)]
         raise CannotOpen(
-            f"a {type(made).__name__} of its config holds {wanted:,} numbers and its weights only {numbers:,}: "
+            f"{kind_of(made)} of its config holds {wanted:,} numbers and its weights only {numbers:,}: "
             f"{len(names)} tensors are missing or of another shape ({', '.join(names[:3])})"
         )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tracer.named_code import kind_of
 from tracer.store.choosing import flat
 from tracer.store.housekeeping import LONGEST_NOTE, note, write_note
 from tracer.store.run import Run
@@ -32,7 +33,7 @@ class Labels:
         """
         if settings is not None and not isinstance(settings, Mapping) and not hasattr(settings, "__dict__"):
             raise ValueError(
-                f"settings={settings!r:.60} is a {type(settings).__name__}: give a mapping, {{'lr': 3e-3}}, or an "
+                f"settings={settings!r:.60} is {kind_of(settings)}: give a mapping, {{'lr': 3e-3}}, or an "
                 f"object of attributes such as argparse's"
             )
         given = {} if settings is None else settings if isinstance(settings, Mapping) else vars(settings)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tracer.measures import Measure
 from tracer.measures.own_names import why_no_name
-from tracer.named_code import NEXT_TOKEN, name_of, named
+from tracer.named_code import NEXT_TOKEN, kind_of, name_of, named
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class OwnLoss:
             raise self.wrong(f"it raised {type(error).__name__}: {error}") from error
         places = batch.targets.shape
         if not isinstance(loss, Tensor) or not loss.is_floating_point() or loss.shape not in ((), places):
-            found = f"{loss.dtype} {list(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+            found = f"{loss.dtype} {list(loss.shape)}" if isinstance(loss, Tensor) else kind_of(loss)
             raise self.wrong(f"it must return one number, or one for each target, {list(places)}, as a tensor of "
                              f"floating-point numbers, not {found}")  # fmt: skip
         if not loss.requires_grad:

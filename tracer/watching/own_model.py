@@ -21,7 +21,7 @@ from tracer.data import probes
 from tracer.data.counting import unigram_loss
 from tracer.hooks.inputs import logits_of
 from tracer.huggingface.building import made
-from tracer.named_code import name_of
+from tracer.named_code import kind_of, name_of
 from tracer.store import Run, unused
 from tracer.store.housekeeping import discard, remove, restore
 from tracer.tracking.scalar_functions import as_it_is
@@ -119,7 +119,7 @@ def _check(name: str, job: Job, rows: Tensor) -> None:
         ) from error
     logits = logits_of(output, tokens)
     if logits is None or list(logits.shape) != wanted:
-        found = f"a {type(output).__name__}" if logits is None else f"logits {list(logits.shape)}"
+        found = kind_of(output) if logits is None else f"logits {list(logits.shape)}"
         raise ValueError(
             f"build={name}: called with tokens {list(tokens.shape)} the model must give logits [batch pos d_vocab] = "
             f"{wanted}, or an output that has them, not {found}; d_vocab is config.model.d_vocab"

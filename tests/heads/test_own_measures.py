@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -130,3 +131,27 @@ def test_what_training_does_not_pay_for_rests() -> None:
     assert of.resting == {"summed"} and len(said) == 2
     of.begins(0.0, must=True)
     assert of.resting == set()
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([[0.2, float("nan")], [1.0, 1.00001]], None),
+        ([[0.2, 5.0], [-1.0, 0.5]], "is -1 in some head, and its range= says 0 to 1"),
+        ([[0.2, 5.0], [0.0, 0.5]], "is 5 in some head, and its range= says 0 to 1"),
+        ([[0.2, float("inf")], [0.0, float("nan")]], "is infinite in some head"),
+    ],
+)
+@pytest.mark.parametrize("kind", [torch.tensor, np.array])
+def test_a_value_that_cannot_be_is_said_once(values: list[list[float]], words: str | None, kind: Any) -> None:
+    def share(rows: RowBlock) -> Any:
+        return rows.pattern[..., 0]
+
+    said: list[str] = []
+    those = OwnMeasures(given(measure(share, range=(0, 1))), said.append)
+    for _ in range(2):
+        those.seen({"share": kind(values)})
+    assert len(said) == (words is not None) and all(one.endswith(f"share) {words}") for one in said)
+    said.clear()
+    OwnMeasures(given(share), said.append).seen({"share": kind([[7.0, -3.0]])})
+    assert said == []

@@ -9,6 +9,7 @@ What it says travels in the attributes of its array, so that a run opens whole w
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -105,6 +106,10 @@ def given(measures: Measures) -> tuple[OwnMeasure, ...]:
     return tuple(found)
 
 
+ROUNDING = 1e-4
+"""Outside a range by less: a mean of shares may be 1.00001."""
+
+
 @dataclass
 class OwnMeasures:
     """Those of one run. What goes wrong in one is said once, with its name, and the rows go on without it."""
@@ -154,16 +159,28 @@ class OwnMeasures:
         self.say(f"{_words(one)} {why}: it is left out from here on, everything else is recorded")
 
     def seen(self, values: dict[str, Any]) -> None:
-        """The values of a record, [layer head] each: one that is nan in every head is said, once."""
+        """The values of a record, [layer head] each: what they cannot be is said, once."""
         for one in self.all:
             name = one.row.name
-            if (
-                name in values
-                and name not in self.lost | self.resting | self._told
-                and bool((values[name] != values[name]).all())
-            ):
+            if name not in values or name in self.lost | self.resting | self._told:
+                continue
+            if odd := _odd(one.row, values[name]):
                 self._told.add(name)
-                self.say(f"{_words(one)} is nan in every head")
+                self.say(f"{_words(one)} {odd}")
+
+
+def _odd(row: Measure, values: Any) -> str:
+    """In words, what is wrong with values [layer head] of a measure; empty where nothing is."""
+    known = values[values == values]
+    if not len(known):
+        return "is nan in every head"
+    least, most = float(known.min()), float(known.max())
+    if math.isinf(least) or math.isinf(most):
+        return "is infinite in some head"
+    low, high = (-math.inf if row.low is None else row.low), (math.inf if row.high is None else row.high)
+    if least >= low - ROUNDING and most <= high + ROUNDING:
+        return ""
+    return f"is {least if least < low - ROUNDING else most:.4g} in some head, and its range= says {low:g} to {high:g}"
 
 
 class OnProbe:

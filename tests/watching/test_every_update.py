@@ -20,6 +20,7 @@ GIVEN: dict[str, tuple[Any, float]] = {
     "numpy scalar": (np.float32(0.5), 0.5),
     "list": ([0.5, 2.5], 1.5),
     "tuple": ((0.5, 2.5), 1.5),
+    "a number and a tensor": ([0.5, torch.tensor(2.5)], 1.5),
     "array": (np.array([[0.5], [2.5]]), 1.5),
     "tensor": (torch.tensor([1, 2], dtype=torch.long), 1.5),
     "tensors": ([torch.tensor(0.5, dtype=torch.float64), torch.tensor([2.0, 3.0]).bfloat16()], 1.5),

@@ -104,6 +104,22 @@ def test_checkpoints_are_steps(saved: Path, here: Path, build: Callable[..., Any
         run.model(21)
 
 
+def test_one_that_was_stopped_goes_on_with_those_left(here: Path, build: Callable[..., Any]) -> None:
+    for step in (3, 20, 100):
+        build("gpt2").save_pretrained(here / "suite" / f"checkpoint-{step}")
+
+    def stops(done: int, of: int, step: int) -> None:
+        raise InterruptedError(step)
+
+    with pytest.raises(InterruptedError, match="3"):
+        tracer.open_hf("suite", progress=stops)
+    assert open_run("suite").status == "stopped" and open_run("suite").trace["step"].values.tolist() == [3]
+    measured: list[int] = []
+    run = tracer.open_hf("suite", progress=lambda done, of, step: measured.append(step))
+    assert (run.name, run.status, measured) == ("suite", "finished", [20, 100])
+    assert run.steps == [3, 20, 100] == run.trace["step"].values.tolist()
+
+
 def test_a_model_in_memory_stays_as_it_is(tmp_path: Path, build: Callable[..., Any]) -> None:
     inner = build("llama")
     before = {name: value.clone() for name, value in inner.state_dict().items()}

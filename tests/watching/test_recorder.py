@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import tracer
 from tests.tiers import quick
 from tests.watching.loops import STEPS, batches
-from tracer.measures import HEAD_MEASURES
+from tracer.measures import HEAD_MEASURES, MEASURES
 from tracer.measures.gradients import gradients, tensor_norms
 from tracer.store import open_run
 from tracer.watching.head_weights import stretches
@@ -143,6 +143,8 @@ def test_what_is_recorded_is_true(here: Path, gpt: Callable[..., Any], tokenizer
     trace = run.trace
     assert [f"text {i}" for i in range(2)] + [f"repeat {i}" for i in range(2)] == trace["prompt"].values.tolist()
     assert torch.equal(torch.from_numpy(trace["prompt_tokens"].values[:2, :16]), first)
+    assert run.about.setting is not None and MEASURES["induction"].chance is not None
+    assert trace["induction"].attrs["chance"] == pytest.approx(MEASURES["induction"].chance(run.about.setting)) != 0
     assert run.tokenizer.get_vocab_size() == 20 and run.about.bos == 0 and run.about.d_vocab == 20
     assert (
         trace["prompt_tokens"].attrs["strings"][0][0] == ["<s>", "<unk>", "the", "a"][first[0, 0]]

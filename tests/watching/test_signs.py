@@ -57,6 +57,21 @@ def test_a_batch_is_all_that_the_model_is_called_with() -> None:
     assert found[3] != found[4] and np.isnan(signs.print_of_update())
 
 
+@torch.no_grad()
+def test_only_tokens_are_changed_to_see_whether_the_future_shows() -> None:
+    """A mask of the same shape is given as it was."""
+    masks: list[torch.Tensor] = []
+
+    class Masked(Decoder):
+        def forward(self, ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            masks.append(attention_mask)
+            return super().forward(ids)
+
+    mask = torch.ones_like(IDS)
+    assert future_effect(Masked(0), Inputs.of((IDS,), {"attention_mask": mask})) == 0
+    assert len(masks) > 1 and all(torch.equal(one, mask[: len(one)]) for one in masks)
+
+
 def test_counted_tokens_and_pairs() -> None:
     counted = Counted()
     counted.count(np.tile([0, 1], 200)[None])

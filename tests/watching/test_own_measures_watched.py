@@ -14,6 +14,7 @@ from torch import Tensor
 import tracer
 from tests.watching.headless import language, rows
 from tests.watching.headless import train as trained
+from tracer.heads import own_measures
 from tracer.heads.row_block import RowBlock
 
 TOKENS = torch.randint(20, (3, 16), generator=torch.Generator().manual_seed(1))
@@ -99,6 +100,18 @@ def test_one_that_raises_is_said_once_and_the_training_goes_on(gpt: Any, here: P
     assert ["no such luck" in str(one.message) for one in said] == [True]
     trace = tracer.open_run("r").trace
     assert trace.broken.isnull().all() and trace.on_even.notnull().all()
+
+
+def test_one_that_the_loop_does_not_pay_for_is_taken_at_fewer_records(
+    gpt: Any, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_measures, "FREE_SECONDS", 0.0)
+    monkeypatch.setattr(own_measures, "SHARE", 0.0)
+    with pytest.warns(RuntimeWarning, match="the measure on_even .* is taken at fewer records: it took"):
+        record(gpt(True, dropout=0.0), "r", measures=[on_even])
+    trace = tracer.open_run("r").trace
+    there = np.isfinite(trace["on_even"].values).all((1, 2))
+    assert there[0] and not there.all() and np.isfinite(trace["entropy"].values).all()
 
 
 def test_a_probe_that_the_model_does_not_run_on_is_said_and_left_out(gpt: Any, here: Path) -> None:

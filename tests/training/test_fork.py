@@ -1,5 +1,7 @@
 """Forks: a new run from a snapshot of another, on the batches that come next there."""
 
+import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -130,3 +132,13 @@ def test_the_command(parent, tmp_path):
     assert child.config == changed and child.meta["parent"]["step"] == 8
     done = fork("--step", "8")
     assert done.returncode == 2 and "A name under checkpoints/" in done.stderr
+
+
+def test_trackers_are_those_of_the_parent_unless_told(parent: Run, tmp_path: Path) -> None:
+    other = Run(shutil.copytree(parent.dir, tmp_path / "other"))
+    meta = json.loads((other.dir / "run.json").read_text())
+    (other.dir / "run.json").write_text(json.dumps({**meta, "track": ["nowhere"]}))
+    config = replace(parent.config, run=str(tmp_path / "child"))
+    with pytest.raises(ValueError, match="nowhere"):
+        loop.fork(other, 8, config, quiet=True)
+    assert loop.fork(other, 8, config, quiet=True, track=()).meta["track"] == []

@@ -40,6 +40,8 @@ def test_losses_against_other_targets_by_brute_force() -> None:
     np.testing.assert_allclose(shifted_losses(logits, IDS), expected, rtol=1e-5)  # the model's own softmax is seen
     logits = right
     np.testing.assert_allclose(shifted_losses(logits, IDS), expected, rtol=1e-5)
+    with_sum_1 = logits - logits.mean(-1, keepdim=True) + 1 / VOCABULARY  # with negative ones, so no probabilities
+    np.testing.assert_allclose(shifted_losses(with_sum_1, IDS), expected, rtol=1e-5)
 
 
 def test_a_batch_is_all_that_the_model_is_called_with() -> None:

@@ -329,6 +329,7 @@ def extremes(values: ArrayLike, parts: int) -> NDArray[np.intp]:
     if y.size <= 2 * parts:
         return np.arange(y.size)
     edges = np.linspace(0, y.size, parts + 1).round().astype(int)
+    y = np.where(np.isfinite(y), y, np.nan)  # an inf would stand for its whole part, and is not drawn
     held = [(a, part) for a, b in itertools.pairwise(edges) if np.isfinite(part := y[a:b]).any()]
     return np.unique([a + at(part) for a, part in held for at in (np.nanargmin, np.nanargmax)]).astype(np.intp)
 

@@ -103,6 +103,12 @@ class Curve:
         return None if self.margins is None or measure is None else within(self.values, self.margins, measure)
 
     @property
+    def ends_at(self) -> float:
+        """Its median over the last tenth of its steps, as that which chose its head."""
+        last = _at_the_end(self.values[:, None, None])
+        return float("nan") if last is None else float(last[0, 0])
+
+    @property
     def unit(self) -> str:
         return self.own.unit if self.own else UNITS.get(self.name, "")
 

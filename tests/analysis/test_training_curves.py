@@ -353,6 +353,12 @@ def test_total_norm_is_the_norm_of_all_tensors_beyond_float32():
     assert training_curves.total_norm(np.array([[3.0, 4.0], [3e30, 4e30]], np.float32)) == pytest.approx([5.0, 5e30])
 
 
+def test_a_value_that_is_not_finite_hides_no_other_of_its_part() -> None:
+    values = np.arange(100.0)
+    values[[3, 55]] = np.inf, -np.inf
+    assert training_curves.extremes(values, 4).tolist() == [0, 24, 25, 49, 50, 74, 75, 99]
+
+
 def test_a_long_curve_is_drawn_by_its_extremes() -> None:
     values = np.random.default_rng(0).normal(size=100_003)
     values[777] = 50.0

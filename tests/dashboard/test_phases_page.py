@@ -54,9 +54,11 @@ FLAT = Curve("icl_score", STEPS, ZERO, None)
          "against step 135 for induction head L1H2, and the 95 % intervals of these dates overlap (120 to 130 and 130 "
          "to 140)."),
         ([previous(100), Curve("induction", STEPS, ZERO, None, ((1, 0),))],
-         "**Cannot be said**: no change was found of induction head L1H0."),
+         "**Cannot be said**: no change was found of induction head L1H0. **Weak**: induction head L1H0 ends at 0.00; "
+         "heads are called so above 0.4."),
         ([previous(100), Curve("induction", STEPS, ZERO, None, ((1, 0),), undated="one jump among others")],
-         "**Cannot be said**: induction head L1H0 is not dated (one jump among others)."),
+         "**Cannot be said**: induction head L1H0 is not dated (one jump among others). **Weak**: induction head L1H0 "
+         "ends at 0.00; heads are called so above 0.4."),
         ([rises("previous_token", 100, 150, (1, 1)), induction(200)], "**No circuit**: induction head L1H2 is in no "
          "later layer than previous-token head L1H1, so it cannot read it."),
         ([previous(100), FLAT], ""),
@@ -64,6 +66,14 @@ FLAT = Curve("icl_score", STEPS, ZERO, None)
 )  # fmt: skip
 def test_what_came_first(curves: list[Curve], expected: str) -> None:
     assert circuit(curves) == expected
+
+
+def test_the_strongest_head_is_called_weak_where_it_is_below_what_roles_ask_for() -> None:
+    values = np.interp(STEPS, [200, 250], [0.0, 0.32])
+    faint = Curve("induction", STEPS, values, phase_change(STEPS, values), ((1, 2),))
+    said = circuit([previous(100), faint])
+    assert said.startswith("Previous-token head L0H1 changed **before** induction head L1H2, at step 125 against")
+    assert said.endswith("overlap. **Weak**: induction head L1H2 ends at 0.32; heads are called so above 0.4.")
 
 
 def test_how_sure_each_change_is() -> None:

@@ -155,6 +155,15 @@ def test_not_a_head(text):
         theme.parse_head(text)
 
 
+def test_a_scale_covers_a_value_outside_the_range_that_was_said() -> None:
+    share = MEASURES["previous_token"]
+    assert (share.low, share.high) == (0, 1)
+    beyond = of_measure(share, None, [[5.0, np.nan], [-1.0, np.inf]])
+    assert (beyond.lo, beyond.hi) == (-1, 5)
+    rounded = of_measure(share, None, [0.2, 1.00001])
+    assert (rounded.lo, rounded.hi) == (0, 1)
+
+
 def test_scale_closes_open_ranges_with_the_data():
     found = of_measure(MEASURES["max_logit"], None, [[1.0, np.nan], [7.5, 2]])
     assert (found.label, found.lo, found.hi, found.palette) == ("Largest attention logit", 0.0, 7.5, "score")

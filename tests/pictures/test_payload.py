@@ -233,6 +233,13 @@ def test_curves_keep_gaps_and_range():
     assert arrays["steps"].tolist() == [0, 10, 20]
 
 
+def test_a_band_without_an_end_leaves_the_others_where_they_are():
+    ends = [[[0.0, 1.0, -np.inf]], [[2.0, 3.0, np.inf]]]
+    header, arrays = payload.unpack(curves.pack([0, 1, 2], [[1.0, 2.0, np.inf]], ["u"], band=ends))
+    assert header["band"] == [0, 3]
+    assert (arrays["band"].reshape(2, 3) == payload.MISSING).tolist() == [[False, False, True]] * 2
+
+
 def test_curves_on_a_log_axis_drop_what_has_no_logarithm():
     header, arrays = payload.unpack(curves.pack([0, 1, 2], [[0.01, 0, 1]], ["u"], log_y=True))
     assert (header["lo"], header["hi"]) == (-2, 0)

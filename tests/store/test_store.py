@@ -179,6 +179,7 @@ def test_names_and_directories(tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     assert str(resolve("demo-0")) == "checkpoints/demo-0"
     assert [str(resolve(name)) for name in ("a/b", ".", "..")] == ["a/b", ".", ".."]
+    assert str(resolve("./demo-0")) == "demo-0", "a path, said to be one"
     assert str(resolve("here")) == "here"
     (tmp_path / "checkpoints" / "here").mkdir(parents=True)
     assert str(resolve("here")) == "here"

@@ -91,6 +91,28 @@ def test_what_is_said_of_a_number_stands_in_the_trace(here: Path, gpt: Callable[
     assert right.source == plain.source == "recorder.log" and right.formula == "Logged by the training loop"
 
 
+def test_a_number_outside_the_range_that_was_said_is_told_once_and_kept(here: Path, gpt: Callable[..., Any]) -> None:
+    model = gpt()
+
+    def log(step: int) -> dict[str, Any]:
+        return {
+            "share": tracer.scalar(5.0 if step >= 3 else 1.00001, range=(0, 1)),
+            "mass": tracer.scalar(np.full((2, 4), -2.0 if step == 1 else 0.5), range=(0, None)),
+            "fine": tracer.scalar(float("nan") if step == 2 else 1.0, range=(0, 1)),
+            "open": tracer.scalar(9.0),
+        }
+
+    with pytest.warns(RuntimeWarning, match="range=") as seen, tracer.watch(model, run="r", every=2) as recorder:
+        loop(model, recorder, range(6), log)
+    run = open_run("r")
+    assert recorder.off is None and run.updates is not None
+    assert [str(one.message) for one in seen] == [
+        "mass is -2, and its range= says 0 to inf: it is kept as it is",
+        "share is 5, and its range= says 0 to 1: it is kept as it is",
+    ]
+    assert run.updates["share"].values.tolist()[2:4] == [1.00001, 5.0]
+
+
 def test_what_cannot_be_kept_is_said_once_and_the_training_goes_on(here: Path, gpt: Callable[..., Any]) -> None:
     model = gpt()
     bad = {"val_loss": 1.0, "train loss": 1.0, "why": "words", "wide": [1, 2, 3], "cube": np.zeros((1, 1, 1))}

@@ -103,6 +103,12 @@ class Curve:
         return None if self.margins is None or measure is None else within(self.values, self.margins, measure)
 
     @property
+    def ends_at(self) -> float:
+        """Its median over the last tenth of its steps, as that which chose its head."""
+        last = _at_the_end(self.values[:, None, None])
+        return float("nan") if last is None else float(last[0, 0])
+
+    @property
     def unit(self) -> str:
         return self.own.unit if self.own else UNITS.get(self.name, "")
 
@@ -329,6 +335,7 @@ def extremes(values: ArrayLike, parts: int) -> NDArray[np.intp]:
     if y.size <= 2 * parts:
         return np.arange(y.size)
     edges = np.linspace(0, y.size, parts + 1).round().astype(int)
+    y = np.where(np.isfinite(y), y, np.nan)  # an inf would stand for its whole part, and is not drawn
     held = [(a, part) for a, b in itertools.pairwise(edges) if np.isfinite(part := y[a:b]).any()]
     return np.unique([a + at(part) for a, part in held for at in (np.nanargmin, np.nanargmax)]).astype(np.intp)
 

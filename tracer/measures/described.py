@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tracer.measures.measure import HEAD, SE, Measure
 from tracer.measures.registry import MEASURES
 from tracer.measures.setting import Setting
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 SHORT, LABEL, TEXT = 8, 80, 600
 """Characters that are read of an abbreviation, of a label, and of any other text."""
+ROUNDING = 1e-4
+"""Outside a range by less: a mean of shares may be 1.00001."""
 
 
 def described(name: str, dims: Sequence[str], said: Mapping[str, Any]) -> Measure:
@@ -41,6 +45,19 @@ def described(name: str, dims: Sequence[str], said: Mapping[str, Any]) -> Measur
         note=_text(said.get("note"), TEXT), chance_text=_text(said.get("chance_text"), TEXT),
         chance=None if chance is None else partial(always, chance),
     )  # fmt: skip
+
+
+def out_of_range(values: np.ndarray, low: float | None, high: float | None) -> str:
+    """In words, which value is outside a range that was said, nan aside; empty where none is."""
+    known = values[~np.isnan(values)]
+    if not known.size or (low is None and high is None):
+        return ""
+    least, most = float(known.min()), float(known.max())
+    below, above = (low is not None and least < low - ROUNDING), (high is not None and most > high + ROUNDING)
+    if not below and not above:
+        return ""
+    ends = (-math.inf if low is None else low), (math.inf if high is None else high)
+    return f"is {least if below else most:.4g}, and its range= says {ends[0]:g} to {ends[1]:g}"
 
 
 def always(value: float, _setting: Setting) -> float:

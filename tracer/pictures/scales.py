@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tracer.measures import Measure, Setting
+from tracer.measures.described import out_of_range
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,14 @@ def parse_head(label: str) -> tuple[int, int]:
 def of_measure(measure: Measure, setting: Setting | None, values: ArrayLike = ()) -> Scale:
     """How a measure is coloured and printed; an open end of its range is taken from the values.
 
-    Where signs matter, zero is in the middle.
+    So is an end that a value is beyond. Where signs matter, zero is in the middle.
     """
     finite = np.asarray(values, float).ravel()
     finite = finite[np.isfinite(finite)]
     low = measure.low if measure.low is not None else float(finite.min(initial=0.0))
     high = measure.high if measure.high is not None else float(finite.max(initial=low))
+    if out_of_range(finite, measure.low, measure.high):
+        low, high = min(low, float(finite.min())), max(high, float(finite.max()))
     if measure.palette == "diverging":
         high = max(abs(low), abs(high))
         low = -high

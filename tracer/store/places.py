@@ -18,12 +18,19 @@ ROOT = next((Path(place) for place in PLACES if not copies.is_url(place)), Path(
 """The one that new runs go to."""
 
 
+def is_path(name: str | Path) -> bool:
+    """Is it a path rather than the name of a run?"""
+    path = Path(name)
+    said = isinstance(name, str) and name.startswith("./")  # which Path drops
+    return said or path.is_absolute() or len(path.parts) != 1 or path.name == ".."
+
+
 def resolve(name: str | Path, root: Path | None = None) -> Path:
-    """A directory as given, or a name under `checkpoints/` (or the first of `ROOTS` that has it)."""
+    """A path (`a/b`, `./a`, `/a`) as given, or a name under `checkpoints/` (or the first of `ROOTS` that has it)."""
     if copies.is_url(name):
         copies.refuse_writing(name)
     path = Path(name)
-    if path.is_absolute() or len(path.parts) != 1 or path.name == ".." or (path / "run.json").is_file():
+    if is_path(name) or (path / "run.json").is_file():
         return path
     places = [one / path for one in ((root,) if root else ROOTS)]
     if (run := next((one for one in places if (one / "run.json").is_file()), None)) is not None:

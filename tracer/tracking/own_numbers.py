@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from tracer.measures.described import out_of_range
 from tracer.measures.own_names import why_no_name
 from tracer.store import RunWriter, Variable
 from tracer.store.chunks import MOST_ARRAYS
@@ -121,6 +122,8 @@ class OwnNumbers:
                 self._sources[name] = source
                 if own and name not in self._described:
                     self._described[name] = self._in_range(name, own)
+                if not isinstance(good[name], Tensor):  # one on a GPU is looked at when it is fetched, by `take`
+                    self._look(name, np.asarray(good[name]))
         self.waiting |= good
         return good
 
@@ -134,6 +137,12 @@ class OwnNumbers:
             return replace(own, range=(low, high))
         self.say_once(f"{name} range", f"manyeyes leaves range={own.range!r:.60} of {name} out: it must rise")
         return replace(own, range=(None, None))
+
+    def _look(self, name: str, x: np.ndarray) -> None:
+        """Say once of a number that it was outside what its author said of it; it is kept."""
+        low, high = self._described[name].range if name in self._described else (None, None)
+        if outside := out_of_range(x, low, high):
+            self.say_once(f"{name} outside", f"{name} {outside}: it is kept as it is")
 
     def _why_not(self, name: str, source: str) -> str:
         if name in self._sources:
@@ -169,6 +178,7 @@ class OwnNumbers:
                 self.refuse(name, why)
                 continue
             good[name] = x
+            self._look(name, x)
             if there is None:
                 new[name] = Variable(
                     DIMS[x.ndim], x.shape, "float64", attrs(name, self._sources[name], self._described.get(name))

@@ -49,6 +49,7 @@ from tracer.huggingface.architectures import Layout
 from tracer.interventions.own_clamps import Given
 from tracer.store import ROOT, is_address, newest, open_run, unused
 from tracer.store.labels import Labels
+from tracer.store.places import is_path
 from tracer.tracking import scalars
 from tracer.tracking.own_numbers import LOGGED, OwnNumbers
 from tracer.tracking.scalar_functions import ScalarFunctions, Scalars
@@ -109,7 +110,7 @@ class LoopRecorder:
         self.model = bare(model)
         self._facts: dict[str, Any] = {"kind": "watched", **(facts or {})}
         self._facts |= rebuilding(self.model, build, layout, self._facts.get("built_with"))
-        named = ROOT / run if len(Path(run).parts) == 1 else Path(run)
+        named = Path(run) if is_path(run) else ROOT / run
         before = newest(named) if start_step else None
         self._resumes, self.dir = before is not None, before or unused(named)
         self.words, self.rows = Words(tokenizer), rows

@@ -53,8 +53,8 @@ def watch(
     Without `run`: a context manager whose forward passes are measured (`Watcher`); `keep` is the number of sequences
     whose patterns can be asked for afterwards.
     With `run`: call `.step(loss)` once an update (`LoopRecorder`), and `checkpoints/<run>` fills up and can be looked
-    at live; one with a folder in it, such as `runs/a`, is a path. Where it holds a run already, a warning names the
-    free one beside it (`<run>-2`) that is recorded into.
+    at live; a path (`a/b`, `./a`, `/a`) is the folder itself. Where it holds a run already, a warning names the free
+    one beside it (`<run>-2`) that is recorded into.
     `tokenizer`: a Hugging Face one, a `tokenizers.Tokenizer`, anything with decode(ids), or such a function. `share`:
     of the training time that measuring may take; `every`: measure every so many steps instead. `rows`: so many
     sequences of the first batch with gradients are kept as the probe, all that it has at most; unless told a sixteenth

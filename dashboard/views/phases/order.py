@@ -8,7 +8,8 @@ import numpy as np
 import streamlit as st
 
 from dashboard import theme
-from tracer.analysis.training_curves import Curve, may_feed, order
+from tracer.analysis.head_sets import THRESHOLD
+from tracer.analysis.training_curves import SCORES, Curve, may_feed, order
 from tracer.measures.change_points import FEWEST, PhaseChange
 from tracer.measures.plateaus import BACK
 
@@ -83,7 +84,20 @@ def basis(found: list[Curve]) -> str:
 
 
 def circuit(found: list[Curve]) -> str:
-    """Did the previous-token head come before the induction head? One sentence of Markdown, empty without both."""
+    """Did the previous-token head come before the induction head? Markdown, empty without both; says if one is weak."""
+    said = _came_first(found)
+    words = [weak(curve) for curve in found if curve.name in SCORES] if said else []
+    return " ".join(filter(None, [said, *words]))
+
+
+def weak(curve: Curve) -> str:
+    """That the head of a score is the strongest, and still below what such heads are called by; empty if it is not."""
+    if not curve.ends_at <= THRESHOLD:
+        return ""
+    return f"**Weak**: {lower(curve.label)} ends at {curve.ends_at:.2f}; heads are called so above {THRESHOLD:g}."
+
+
+def _came_first(found: list[Curve]) -> str:
     by_name = {curve.name: curve for curve in found}
     one, two = by_name.get("previous_token"), by_name.get("induction")
     if one is None or two is None:

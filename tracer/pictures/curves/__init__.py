@@ -68,6 +68,7 @@ def pack(
         raise ValueError("curve labels repeat; a click could not tell them apart")
     y = np.where(np.isfinite(y) & ((y > 0) | (not log_y)), y, np.nan)
     ends = np.full((2, *y.shape), np.nan) if band is None else np.asarray(band, np.float64)
+    ends = np.where(np.isfinite(ends), ends, np.nan)
     if log_y:
         ends = np.log10(np.maximum(ends, np.nanmin(y, initial=1.0) / 10))
         y = np.log10(y)

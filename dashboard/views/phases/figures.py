@@ -85,8 +85,9 @@ def timeline(
                 line = {"color": ink.text, "width": 1, "dash": "dot"}
                 shapes.append(dict(type="line", layer="below", line=line, x0=0, x1=1, y0=value, y1=value, **level))
                 texts.append(dict(
-                    text=f"{plain(mark)} {value:.3g}", x=0, xanchor="left", y=value, yanchor="middle",
-                    yshift=raised[mark] - heights[mark], showarrow=False, font={"size": 9}, borderpad=0, **level,
+                    text=f"{plain(mark)} {value:.3g}", x=1, xanchor="right", y=value, yanchor="middle",
+                    yshift=raised[mark] - heights[mark], showarrow=False, font={"size": 9}, borderpad=0,
+                    bgcolor=ink.page, **level,  # else its own line strikes it through
                 ))  # fmt: skip
         if window:
             first, middle, last, low, high = places([*window, *x], log_x)[:5]

@@ -1,6 +1,7 @@
 """A stretch of a training again: every step recorded, equal to the bit, and said where it is not."""
 
 import json
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,13 @@ import pytest
 
 from tests.training.test_kept_states import tiny
 from tracer.config import RecordConfig
+from tracer.files.sealed import pack
 from tracer.heads.own_measures import measure
 from tracer.heads.row_block import RowBlock
 from tracer.store import Run, open_run
 from tracer.store.check import check
+from tracer.store.layout import snapshot_path
+from tracer.store.snapshots import load_tensors
 from tracer.store.stretch import stretch
 from tracer.training import loop
 from tracer.training.probe_recorder import record_steps
@@ -73,6 +77,16 @@ def test_weights_that_part_are_said_with_step_and_size(parent: Run, tmp_path: Pa
     largest = max(float((ours[name] - theirs[name]).abs().max()) for name in ours)
     assert facts["parts"] == 8 and facts["apart"] == pytest.approx(largest, rel=1e-6) and largest > 1e-4
     assert said(again).startswith("parts from other at step 8, where weights are up to 0.")
+
+
+@pytest.mark.parametrize(("value", "apart"), [(1e-3, 1e-3), (math.nan, 0.0), (math.inf, 0.0)])
+def test_one_weight_that_differs_is_seen(parent: Run, tmp_path: Path, value: float, apart: float) -> None:
+    other = Run(shutil.copytree(parent.dir, tmp_path / "other"))
+    weights = load_tensors(path := snapshot_path(other.dir, 8))
+    weights["embed.W_E"][3, 2] += value
+    path.write_bytes(pack(weights))
+    facts = replay(other, 6, 10, name=str(tmp_path / "again"), quiet=True).meta["replay"]
+    assert facts["parts"] == 8 and facts["apart"] == pytest.approx(apart, rel=1e-2)
 
 
 def test_where_it_begins_and_how_far_it_goes(parent: Run, tmp_path: Path) -> None:

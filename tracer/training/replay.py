@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate import PartialState
 
 from tracer.config import TrainConfig
@@ -81,13 +82,14 @@ def said(run: Run) -> str:
 
 
 def compared(again: Run, parent: Run, start: int) -> dict[str, Any]:
-    """Weights of two runs at the snapshots after `start` that both keep."""
+    """Weights of two runs at the snapshots after `start` that both keep, byte by byte; `apart` is of finite ones."""
     steps = [step for step in again.steps if step > start and step in parent.steps]
     for step in steps:
         ours, theirs = (run.model(step, clamps=False).state_dict() for run in (again, parent))  # type: ignore[attr-defined]
-        apart = max(float((ours[name].double() - theirs[name].double()).abs().max()) for name in theirs)
-        if apart > 0:
-            return {"compared": steps, "parts": step, "apart": apart}
+        pairs = [(ours[name], theirs[name]) for name in theirs]
+        if any((a.view(torch.uint8) != b.view(torch.uint8)).any() for a, b in pairs):
+            gaps = torch.cat([(a.double() - b.double()).abs().flatten() for a, b in pairs])
+            return {"compared": steps, "parts": step, "apart": float(gaps.nan_to_num(0, 0).max())}
     return {"compared": steps, "parts": None, "apart": 0.0}
 
 
@@ -98,6 +100,4 @@ def _recorded(
         config.record, every=every, begin=part.first, state_every=0,
         snapshot_every=snapshot_every or config.record.snapshot_every,
     )  # fmt: skip
-    return replace(
-        config, record=kept, steps=part.stop, run=name or f"{part.run.name}-{part.first}-{part.last}"
-    )  # fmt: skip
+    return replace(config, record=kept, steps=part.stop, run=name or f"{part.run.name}-{part.first}-{part.last}")

@@ -6,7 +6,6 @@ import pytest
 from tokenizers import Tokenizer, models
 
 from tracer.data.any_tokenizer import Words
-from tracer.data.tokenizer import refuse_growth
 
 LETTERS = {0: "a", 1: "b", 4: "c", 5: "d"}
 """Ids 2 and 3 are nobody's, and 4 and 5 not below their number."""
@@ -26,11 +25,3 @@ def test_an_id_that_a_tokenizer_does_not_know_is_its_number(name: str) -> None:
 
 def test_without_a_tokenizer_every_id_is_its_number() -> None:
     assert Words().strings([3, 0]) == ["3", "0"]
-
-
-def test_what_rules_put_in_front_doubles_a_text_at_most() -> None:
-    """16 characters before 16: six times is 64 times as long, which is read."""
-    rule = {"type": "Prepend", "prepend": "1" * 16}
-    refuse_growth({"normalizer": {"type": "Sequence", "normalizers": [rule] * 6}})
-    with pytest.raises(ValueError, match="over 64 times as long"):
-        refuse_growth({"normalizer": {"type": "Sequence", "normalizers": [rule] * 7}})

@@ -1,9 +1,8 @@
 import pytest
-from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
-from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from tracer.data import PromptTooLong, encode_prompt, prompts, token_strings
-from tracer.data.tokenizer import _byte_of, encode_stream, train_bpe, words
+from tracer.data.tokenizer import encode_stream, train_bpe, words
 
 TEXT = ["def hello(world):\n    return 'naïve €5 \N{GRINNING FACE}'\n"] * 20
 BPE = train_bpe(TEXT, 280)
@@ -126,10 +125,3 @@ def test_encode_stream_of_a_huge_document(monkeypatch):
     stream = encode_stream(BPE, ["hello world, hello world", "x" * 20])
     assert (stream == 0).sum() == 2
     assert BPE.decode(stream.tolist()) == "hello world, hello world" + "x" * 20
-
-
-def test_the_alphabet_of_bytes_is_that_of_the_library() -> None:
-    assert set(_byte_of()) == set(ByteLevel.alphabet()) and sorted(_byte_of().values()) == list(range(256))
-    for byte in range(128):
-        (character,) = (one for one, of in _byte_of().items() if of == byte)
-        assert decoders.ByteLevel().decode([character]) == chr(byte)

@@ -28,7 +28,7 @@ GIVEN: dict[str, tuple[Any, float]] = {
 }
 
 
-@pytest.mark.parametrize("what", quick(GIVEN, ("number", "array", "tensors", "tensors and numbers")))
+@pytest.mark.parametrize("what", quick(GIVEN, ("array", "tensors", "a number and a tensor")))
 def test_of_several_losses_the_mean_is_kept(here: Path, gpt: Callable[..., Any], what: str) -> None:
     given, mean = GIVEN[what]
     with tracer.watch(gpt(), run="r", every=1) as recorder:

@@ -137,8 +137,8 @@ def test_what_training_does_not_pay_for_rests() -> None:
     ("values", "words"),
     [
         ([[0.2, float("nan")], [1.0, 1.00001]], None),
-        ([[0.2, 5.0], [-1.0, 0.5]], "is -1 in some head, and its range= says 0 to 1"),
-        ([[0.2, 5.0], [0.0, 0.5]], "is 5 in some head, and its range= says 0 to 1"),
+        ([[0.2, 5.0], [-1.0, 0.5]], "is -1, and its range= says 0 to 1"),
+        ([[0.2, 5.0], [0.0, 0.5]], "is 5, and its range= says 0 to 1"),
         ([[0.2, float("inf")], [0.0, float("nan")]], "is infinite in some head"),
     ],
 )

@@ -45,6 +45,7 @@ def test_what_does_not(text):
     ("text", "why"),
     [
         ("lr>abc", "“abc” is no number: lr> needs one after it, or a date"), ("lr>", "lr> needs a value after it"),
+        ("lr>3abc", "“3abc” is no number"), ("tag>a", "tag>a: a run has a tag (=) or has it not (!=)"),
         ("preset < demo", "“demo” is no number: preset< needs one"), ("seed=1 >3", "“>” compares nothing"),
         (">3", "“>” compares nothing: write a name before it, as in lr>0.01"), ("=", "“=” compares nothing"),
         ("lr == 3", "lr== is no comparison: there are =, !=, <, <=, >, >="), ("lr=>3", "lr=> is no comparison"),

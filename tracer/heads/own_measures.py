@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tracer.heads.row_block import RowBlock
-from tracer.measures.described import SHORT, always
+from tracer.measures.described import SHORT, always, out_of_range
 from tracer.measures.measure import HEAD, Measure
 from tracer.measures.own_names import why_no_name
 from tracer.named_code import FREE_SECONDS, SHARE, kind_of, name_of, named
@@ -106,10 +106,6 @@ def given(measures: Measures) -> tuple[OwnMeasure, ...]:
     return tuple(found)
 
 
-ROUNDING = 1e-4
-"""Outside a range by less: a mean of shares may be 1.00001."""
-
-
 @dataclass
 class OwnMeasures:
     """Those of one run. What goes wrong in one is said once, with its name, and the rows go on without it."""
@@ -174,13 +170,9 @@ def _odd(row: Measure, values: Any) -> str:
     known = values[values == values]
     if not len(known):
         return "is nan in every head"
-    least, most = float(known.min()), float(known.max())
-    if math.isinf(least) or math.isinf(most):
+    if math.isinf(float(known.min())) or math.isinf(float(known.max())):
         return "is infinite in some head"
-    low, high = (-math.inf if row.low is None else row.low), (math.inf if row.high is None else row.high)
-    if least >= low - ROUNDING and most <= high + ROUNDING:
-        return ""
-    return f"is {least if least < low - ROUNDING else most:.4g} in some head, and its range= says {low:g} to {high:g}"
+    return out_of_range(known, row.low, row.high)
 
 
 class OnProbe:

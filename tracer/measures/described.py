@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tracer.measures.measure import HEAD, SE, Measure
 from tracer.measures.registry import MEASURES
 from tracer.measures.setting import Setting
@@ -47,10 +45,11 @@ def described(name: str, dims: Sequence[str], said: Mapping[str, Any]) -> Measur
     )  # fmt: skip
 
 
-def out_of_range(values: np.ndarray, low: float | None, high: float | None) -> str:
-    """In words, which value is outside a range that was said, nan aside; empty where none is."""
-    known = values[~np.isnan(values)]
-    if not known.size or (low is None and high is None):
+def out_of_range(values: Any, low: float | None, high: float | None) -> str:
+    """In words, which of the values (an array or a tensor) is outside a range that was said, nan aside; empty where
+    none is."""
+    known = values[values == values]
+    if not len(known) or (low is None and high is None):
         return ""
     least, most = float(known.min()), float(known.max())
     below, above = (low is not None and least < low - ROUNDING), (high is not None and most > high + ROUNDING)

@@ -35,6 +35,8 @@ Settings = Mapping[str, Any]
 OF_ONE_STEP = (("step",), LAYER, HEAD)
 TOKEN = re.compile(rf"(?P<compare>{SIGN})|(?P<join>[,&](?!\S))|(?P<word>(?:(?!!=|[,&](?!\S))[^\s<>=])+)")
 NAME = re.compile(r"[A-Za-z_][\w.]*")
+ORDERED = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|[-+]?inf|\d{4}-[\d:T.+-]*", re.IGNORECASE)
+"""A number, or a date as run.json writes it."""
 WORDS = ("and", "or")
 TEXTS = ("run", "preset", "status", "kind", "author", "note", "tags")
 """Where a word that compares nothing is looked for."""
@@ -167,7 +169,9 @@ class _RunsAsked(LineReader[_Condition]):
             raise ValueError(f"{name}{sign} needs a value after it, as in {name}{sign}0.01")
         if not NAME.fullmatch(name):
             raise ValueError(f"“{name}” is not a name that can be compared, as lr is in lr{sign}{value}")
-        if sign[0] in "<>" and not value.lstrip("+-.")[:1].isdigit():
+        if sign[0] in "<>" and name in ("tag", "tags"):
+            raise ValueError(f"{name}{sign}{value}: a run has a tag (=) or has it not (!=)")
+        if sign[0] in "<>" and not ORDERED.fullmatch(value):
             raise ValueError(f"“{value}” is no number: {name}{sign} needs one after it, or a date (2026-11-28)")
         self.at += 1
         self.names.append(name)
@@ -182,7 +186,7 @@ class _RunsAsked(LineReader[_Condition]):
 
 def _tagged(found: Settings, sign: str, tag: str) -> bool:
     among = tag.lower() in str(found.get("tags", "")).lower().split()
-    return sign in ("=", "!=") and among == (sign == "=")
+    return among == (sign == "=")
 
 
 def _compared(compare: Callable[[Any, Any], bool], held: Any, value: str) -> bool:

@@ -34,7 +34,8 @@ def report(judged: list[Judged], commit: str, seed: str, entries: list[dict[str,
     """What docs/mutants.json holds."""
     rooms: dict[str, dict[str, Any]] = {}
     for one in judged:
-        room = rooms.setdefault(one.mutant.room, {"commit": commit, **NOTHING, "survivors": []})
+        by = {} if seed == commit else {"seed": seed}
+        room = rooms.setdefault(one.mutant.room, {"commit": commit, **by, **NOTHING, "survivors": []})
         room["drawn"] += 1
         if one.verdict in {"killed", "timeout"}:
             room["killed"] += 1
@@ -47,15 +48,14 @@ def report(judged: list[Judged], commit: str, seed: str, entries: list[dict[str,
                 "change": f"{mutant.before} -> {mutant.after}",
                 "why": "no test reaches it" if one.verdict == "not reached" else f"{one.ran} tests pass",
             })  # fmt: skip
-    return {"seed": seed, "rooms": rooms}
+    return {"rooms": rooms}
 
 
 def write(docs: Path, said: dict[str, Any]) -> None:
-    """With the rooms of an earlier report of the same seed, where this one is of some rooms only."""
+    """With the rooms of an earlier report, where this one is of some rooms only."""
     file = docs / "mutants.json"
-    before = json.loads(file.read_text()) if file.exists() else {}
-    if before.get("seed") == said["seed"]:
-        said = {**said, "rooms": before["rooms"] | said["rooms"]}
+    before = json.loads(file.read_text()) if file.exists() else {"rooms": {}}
+    said = {"rooms": before["rooms"] | said["rooms"]}
     file.write_text(json.dumps(said, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -64,11 +64,11 @@ def section(said: dict[str, Any]) -> str:
     rooms = said["rooms"]
     lines = [
         "\n## mutants\n",
-        "Written by `make mutants`: small wrong changes to the code of the commit beside each, drawn by the hash "
-        f"{said['seed'][:12]} (a comparison, a sign, a constant, an axis, one more or less, a term dropped, a mean for "
-        "a median), and "
-        f"whether a test that runs the line notices; {ASKED:.0%} and over is asked of each room. Argued away: nobody "
-        "can see the difference, for the reason in `benchmarks/mutants/equivalent.toml`; these do not count.\n",
+        "Written by `make mutants`: small wrong changes to the code of the commit beside each, drawn by its hash (a "
+        "comparison, a sign, a constant, an axis, one more or less, a term dropped, a mean for a median), and whether "
+        f"a test of `make test` that runs the line notices; {ASKED:.0%} and over is asked of each room. Argued away: "
+        "nobody can see the difference, for the reason in `benchmarks/mutants/equivalent.toml`; these do not count. "
+        "Tests are written for what survives, and it is judged again: of a new draw fewer may be killed.\n",
         "| room | drawn | killed | survived | argued away | kill rate | commit |\n|---|---|---|---|---|---|---|",
     ]
     total: dict[str, Any] = {**NOTHING, "survivors": []}
@@ -91,7 +91,8 @@ def rate(room: dict[str, Any]) -> float:
 
 def _row(name: str, room: dict[str, Any]) -> str:
     counts = f"{room['drawn']} | {room['killed']} | {len(room['survivors'])} | {room['argued']}"
-    return f"| {name} | {counts} | {rate(room):.1%} | {room.get('commit', '')[:12]} |"
+    by = f", drawn by {room['seed'][:12]}" if "seed" in room else ""
+    return f"| {name} | {counts} | {rate(room):.1%} | {room.get('commit', '')[:12]}{by} |"
 
 
 def _cell(change: str) -> str:

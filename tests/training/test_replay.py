@@ -94,7 +94,8 @@ def test_where_it_begins_and_how_far_it_goes(parent: Run, tmp_path: Path) -> Non
     assert [(one.start, one.stop) for one in found] == [(0, 4), (5, 8), (5, 14)]
     bare = Run(shutil.copytree(parent.dir, tmp_path / "bare"))
     shutil.rmtree(bare.dir / "states")
-    assert (stretch(bare, 5, 8).start, stretch(bare, 5, 8).stop) == (0, 8)  # from its beginning
+    assert (stretch(bare, 5, 8).start, stretch(bare, 5, 8).stop) == (0, 8)
+    assert "8 updates from the beginning of the run, about 4 records" in stretch(bare, 5, 8).cost(1)
     again = replay(bare, 5, 8, name=str(tmp_path / "from-0"), quiet=True)
     assert again.meta["replay"]["parts"] is None and again.meta["replay"]["compared"] == [4, 8]
     assert again.trace.step.values.tolist() == [0, 4, 5, 6, 7, 8]

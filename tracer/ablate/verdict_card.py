@@ -176,10 +176,8 @@ def verdict(
 
 def _held(run: Run, of: Head, step: int) -> str:
     """The clamps that hold a head of a run of ours at a step, in their words."""
-    clamps = zip(run.config.clamp, run.config.clamps, strict=True)
-    return ", ".join(
-        said for said, one in clamps if one.held(step) and one.layer == of[0] and one.head in (None, of[1])
-    )
+    now = (one for one in run.config.clamps if one.held(step) and one.layer == of[0])
+    return ", ".join(str(one) for one in now if one.head in (None, of[1]))
 
 
 def _elsewhere(run: object, head: Head, step: int | None, own: float) -> str:

@@ -28,14 +28,15 @@ class Stretch:
     def cost(self, every: int) -> str:
         """In words, what is about to be done, and how long the run says that it takes."""
         records = 1 + (self.stop - self.first) // every
+        begins = f"kept state of step {self.start:,}" if self.start in self.run.state_steps else "beginning of the run"
         text = (
-            f"{self.run.name}, steps {self.first:,} to {self.last:,}: {self.stop - self.start:,} updates from the kept "
-            f"state of step {self.start:,}, about {records:,} records"
+            f"{self.run.name}, steps {self.first:,} to {self.last:,}: {self.stop - self.start:,} updates from the "
+            f"{begins}, about {records:,} records"
         )
         each = self.run.meta.get("cost", {}).get("recording_ms")
         if self.seconds is None or each is None:
             return text
-        return f"{text}; about {self.seconds + records * each / 1000:,.0f} s by what the run's own took"
+        return f"{text}; about {self.seconds + records * each / 1000:,.0f} s at the run's own pace"
 
 
 def stretch(run: Run, first: int, last: int) -> Stretch:

@@ -131,7 +131,9 @@ def test_kept_patterns_are_searched_alike() -> None:
     short = np.full((2, 4, POS, POS), np.nan, np.float32)
     short[:, :, :10, :10] = kept[0, :, :, :10, :10]
     short[1, 3] = np.nan
-    tokens = np.concatenate([IDS.numpy(), np.pad(IDS.numpy()[:1, :10], ((0, 0), (0, POS - 10)), constant_values=-1)])
+    tokens = np.concatenate(
+        [IDS.numpy(), np.pad(IDS.numpy()[:1, :10], np.array([(0, 0), (0, POS - 10)]), constant_values=-1)]
+    )
     again = max_activating.of_patterns([*kept, short], tokens, [True, True])
     for kind in KINDS:
         np.testing.assert_allclose(again.scores[kind][:, :, :N], found.scores[kind], rtol=2e-6)

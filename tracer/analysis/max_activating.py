@@ -177,7 +177,7 @@ def largest_key(weights: Pattern) -> Keys:
 
 def contexts(tokens: Int[np.ndarray, "sequence pos"]) -> Int[np.ndarray, "sequence pos"]:
     """A number for each position, the same where the CONTEXT tokens up to it are the same."""
-    padded = np.pad(tokens, ((0, 0), (CONTEXT - 1, 0)), constant_values=-1)
+    padded = np.pad(tokens, np.array([(0, 0), (CONTEXT - 1, 0)]), constant_values=-1)
     windows = np.lib.stride_tricks.sliding_window_view(padded, CONTEXT, axis=1)
     _, number = np.unique(windows.reshape(-1, CONTEXT), axis=0, return_inverse=True)
     return number.reshape(tokens.shape)

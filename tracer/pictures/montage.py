@@ -24,7 +24,7 @@ def montage(patterns: ArrayLike, *, dark: bool, gap: int = 2) -> bytes:
     n_layers, n_heads, n, _ = p.shape
     codes = np.rint(np.sqrt(np.clip(np.nan_to_num(p), 0, 1)) * (LEVELS - 1)).astype(np.uint8)
     codes = np.where(np.tril(np.ones((n, n), bool)) & np.isfinite(p), codes, CLEAR)
-    padded = np.pad(codes, [(0, 0), (0, 0), (0, gap), (0, gap)], constant_values=CLEAR)
+    padded = np.pad(codes, np.array([(0, 0), (0, 0), (0, gap), (0, gap)]), constant_values=CLEAR)
     image = padded.transpose(0, 2, 1, 3).reshape(n_layers * (n + gap), n_heads * (n + gap))[:-gap, :-gap]
     colours = palette("attention", LEVELS)["dark" if dark else "light"]
     return _png(image.astype(np.uint8), [*colours, "#000000"], clear=CLEAR)

@@ -33,6 +33,14 @@ def test_another_size_in_run_json_is_named(run: Run) -> None:
     assert check(run.dir).damaged == {"run.json": "it was changed after manyeyes wrote it"}
 
 
+def test_a_run_json_that_nobody_can_read_is_damage_and_none_is_no_run(run: Run) -> None:
+    (run.dir / "run.json").write_text("{")
+    assert "not readable JSON" in check(run.dir).damaged["run.json"]
+    (run.dir / "run.json").unlink()
+    with pytest.raises(NotARun):
+        check(run.dir)
+
+
 def test_a_run_that_has_not_ended_is_not_said_to_be_of_an_earlier_version(run: Run) -> None:
     """Its logs grow, and get their checksums when it ends; all else of it has one already."""
     assert check(run.dir).unproven == check(run.dir).early == []

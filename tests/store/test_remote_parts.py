@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from tracer.files.disk import Damaged
-from tracer.store import copies, remote
+from tracer.store import Run, copies, open_run, remote
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -136,3 +137,56 @@ def test_a_file_of_tomorrow_is_no_sign_of_life(
     copy.mkdir(parents=True)
     copy.with_name(".run.json").write_text(json.dumps({"newest": time.time() - ago}))
     assert copies.alive(copy) is alive
+
+
+@pytest.fixture
+def shelf(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """s3://shelf is the folder of `run`, an empty cache, and whether each list was of all files."""
+    from fsspec.implementations.local import LocalFileSystem
+
+    class Shelf(LocalFileSystem):
+        protocol: Any = ("http", "https")  # whose lists take one request a file, so that a refresh does without
+
+        def find(
+            self, path: str, maxdepth: Any = None, withdirs: bool = False, detail: bool = False, **how: Any
+        ) -> Any:
+            whole.append(not how)
+            return super().find(path, detail=detail)
+
+    whole: list[bool] = []
+    monkeypatch.setenv("MANYEYES_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(remote, "_store", lambda url: (Shelf(), url.replace("s3://shelf", str(run.dir.parent))))
+    return whole
+
+
+def test_a_refresh_lists_what_may_have_changed(run: Run, shelf: list[bool]) -> None:
+    there = open_run("s3://shelf/r")
+    assert there.trace.identical(run.trace) and shelf == [True] * len(shelf)
+    del shelf[:]
+    with (run.dir / "log.jsonl").open("a") as f:
+        f.write('{"step": 99}\n')
+    assert there.refresh().log()[-1] == {"step": 99} and shelf == [False]
+
+
+def test_of_a_folder_the_copies_of_all_runs_are_fetched(run: Run, shelf: list[bool]) -> None:
+    shutil.copytree(run.dir, run.dir.with_name("q"))
+    shutil.copytree(run.dir, run.dir.with_name("cut"))
+    (run.dir.with_name("cut") / "run.json").unlink()
+    at = remote.fetch("s3://shelf")
+    assert sorted(path.name for path in at.iterdir() if not path.name.startswith(".")) == ["q", "r"]
+    assert Run(at / "q").trace.identical(run.trace)
+
+
+def test_only_a_machine_whose_key_is_known_is_spoken_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paramiko = pytest.importorskip("paramiko", reason="it is of the extra `remote`")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ssh").mkdir()
+    key, other = paramiko.ECDSAKey.generate(), paramiko.ECDSAKey.generate()
+    ask = remote._known_hosts()().missing_host_key
+    with pytest.raises(OSError, match="does not hold the key of far: connect once with ssh"):
+        ask(None, "far", key)
+    (tmp_path / ".ssh" / "known_hosts").write_text(f"far {key.get_name()} {key.get_base64()}\n")
+    ask(None, "far", key)
+    for host, shown in (("far", other), ("elsewhere", key)):
+        with pytest.raises(OSError, match=f"does not hold the key of {host}"):
+            ask(None, host, shown)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from tests.waiting import wait
 from tracer.store import RunInUse
 from tracer.store.layout import Lock
-from tracer.store.sign_of_life import SignOfLife
+from tracer.store.sign_of_life import SILENT, SignOfLife, trains_elsewhere
 
 
 def copied(run: Path, to: Path) -> Path:
@@ -45,3 +47,13 @@ def test_it_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         wait(lambda: (tmp_path / "lock").stat().st_mtime > 1)
         alive.end()
     assert not (tmp_path / "lock").read_bytes()
+
+
+@pytest.mark.parametrize(("ago", "lives"), [(0, True), (2 * SILENT, False), (-2 * SILENT, False)])
+def test_another_machine_s_run_lives_as_long_as_its_lock_is_touched(tmp_path: Path, ago: float, lives: bool) -> None:
+    """rsync brings the lock's time too; nobody here can ask for that process."""
+    said = {"machine": "another", "host": "far", "pid": 1, "started": 0, "directory": "/r"}
+    (tmp_path / "lock").write_text(json.dumps(said))
+    heard = time.time() - ago
+    os.utime(tmp_path / "lock", (heard, heard))
+    assert trains_elsewhere(tmp_path / "lock") == ("far" if lives else "")

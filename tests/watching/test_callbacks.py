@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+import tracer
 from tests.watching.loops import batches
 from tracer.store import open_run
 from tracer.watching import callbacks
@@ -97,6 +98,24 @@ def test_where_a_finding_says_so_lightning_is_stopped_with_a_checkpoint(
     assert trainer.should_stop and trainer.saved == [here / "lit-2.ckpt"]
     callback.on_exception(trainer, module, ValueError("over"))
     assert open_run("lit").status == "diverged"
+
+
+def test_trainer_s_evaluation_is_the_validation_loss(here: Path, gpt: Callable[..., Any]) -> None:
+    callback: Any = tracer.TrainerCallback("hf", every=1)
+    args = SimpleNamespace(load_best_model_at_end=False)
+    state, control = SimpleNamespace(global_step=0), SimpleNamespace(should_training_stop=False)
+    callback.on_evaluate(args, state, control, {"eval_loss": 9.0})  # before it trains nothing is recorded
+    model = gpt(dropout=0.0)
+    callback.on_train_begin(args, state, control, model)
+    for step, batch in enumerate(batches(2), 1):
+        model(batch[:, :-1])
+        state.global_step = step
+        callback.on_step_end(args, state, control)
+        callback.on_evaluate(args, state, control, {"eval_loss": step + 0.5, "eval_accuracy": 1.0})
+        callback.on_evaluate(args, state, control, {"test_loss": 9.0})
+        callback.on_evaluate(args, state, control)
+    callback.on_train_end(args, state, control)
+    assert open_run("hf").trace["val_loss"].values.tolist()[-2:] == [1.5, 2.5] and not control.should_training_stop
 
 
 @pytest.mark.parametrize(("children", "called"), [((nn.Linear(2, 2), nn.ReLU()), 0), ((nn.Linear(2, 2),) * 2, None)])

@@ -111,6 +111,17 @@ def alone(tmp_path: Path) -> Iterator[Any]:
     dist.destroy_process_group()
 
 
+def test_of_sharded_weights_no_clamp_is_held_and_none_is_none(
+    here: Path, alone: Any, build: Callable[..., Any]
+) -> None:
+    model = build("gpt2")
+    fully_shard(model, mesh=alone)
+    with tracer.watch(model, run="sharded", every=1) as recorder:
+        recorder.clamp([])
+        with pytest.raises(ValueError, match="no clamp can be held: the heads of this model may be split over proc"):
+            recorder.clamp("L0H1 off")
+
+
 def test_sharded_weights_without_attention_are_recorded(here: Path, alone: Any) -> None:
     model: Any = nn.Linear(4, 4)
     fully_shard(model, mesh=alone)

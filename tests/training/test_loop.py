@@ -18,7 +18,7 @@ from tracer.cli import demo
 from tracer.config import ModelConfig, OptimConfig, RecordConfig
 from tracer.data import probes
 from tracer.model import Transformer
-from tracer.store import NotARun, Run, list_runs, open_run
+from tracer.store import FORMAT, NotARun, Run, list_runs, open_run
 from tracer.training import loop
 from tracer.training.job import dropout_seed
 from tracer.training.progress import _strongest
@@ -268,7 +268,7 @@ def test_the_toy_forms_induction_heads(trained_toy):
 
 def test_json_of_a_run_is_plain(finished):
     meta = json.loads((finished.dir / "run.json").read_text())
-    assert meta["format"] == 1 and meta["seed"] == 0 and meta["corpus"]["hash"] and meta["versions"]["torch"]
+    assert meta["format"] == FORMAT and meta["seed"] == 0 and meta["corpus"]["hash"] and meta["versions"]["torch"]
     assert os.path.getsize(finished.dir / "tokenizer.json") > 0
     assert ModelConfig(**{**meta["config"]["model"], "init": TOY.model.init, "mlp_hidden": (), "unembed_hidden": ()})
     assert ablate.effect(finished.model(), probes.repeated(65, 40).tokens, [(1, 0)]).delta.shape == (32, 39)

@@ -11,7 +11,6 @@ import numpy as np
 from tracer.diagnosis.attention_faults import CHANGES
 from tracer.diagnosis.findings import Advice, Finding, finite_rows, number, since, values
 from tracer.diagnosis.objective import NEXT, target, targets
-from tracer.measures.references import references
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -118,7 +117,7 @@ def in_nats(meta: dict[str, Any], trace: xr.Dataset) -> bool:
 
 def guessing(meta: dict[str, Any]) -> float:
     """The loss of a guess among all tokens, or among those that can come where the source of the data says so."""
-    return references(meta).get("uniform") or math.log(int(meta["d_vocab"]))
+    return meta.get("references", {}).get("uniform") or math.log(int(meta["d_vocab"]))
 
 
 def chance(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:

@@ -12,7 +12,6 @@ from tracer.diagnosis.causes import bare, growth_advice, is_bias, lasting_causes
 from tracer.diagnosis.findings import Advice, Finding, finite_rows, number, since, values
 from tracer.diagnosis.generalising import GAIN, trained_below
 from tracer.measures import UPDATE_BANDS, update_band
-from tracer.measures.references import references
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -174,7 +173,9 @@ def updates(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
         )  # fmt: skip
     moving = [m for n, m in zip(names, medians, strict=True) if np.isfinite(m) and not is_bias(str(n))]
     still = moving or [m for m in medians if np.isfinite(m)]
-    level = (1 - GAIN) * (references(meta).get("unigram") or math.nan)  # watched loops may be fine-tuning: none
+    level = (1 - GAIN) * (
+        meta.get("references", {}).get("unigram") or math.nan
+    )  # watched loops may be fine-tuning: none
     slow = ASLEEP if math.isnan(level) or trained_below(trace, level) else UPDATE_BANDS[0].high
     if still and max(still) < slow and not falls(trace):
         yield Finding(

@@ -13,7 +13,6 @@ from tracer.diagnosis.generalising import GAIN, WORSE, chance, guessing, trained
 from tracer.diagnosis.objective import NEXT, SMALL, target
 from tracer.diagnosis.still import LOW, blocks
 from tracer.measures.aliases import Head
-from tracer.measures.references import references
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -110,7 +109,7 @@ def unigram(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
 
     The held-out one of our runs, and the training loss of watched ones beside that of counting on the same batches.
     """
-    level = references(meta).get("unigram")
+    level = meta.get("references", {}).get("unigram")
     if not level:
         yield from _counting(meta, trace)
         return

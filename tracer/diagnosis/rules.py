@@ -18,7 +18,6 @@ from tracer.diagnosis.objective import CLOSE, COMMON, LEAKS, SILENT, TWICE_CLOSE
 from tracer.diagnosis.still import SAME
 from tracer.diagnosis.symmetry import ALIKE, EQUAL, SHOWN, SPREAD, STATISTICS
 from tracer.diagnosis.unused import IDLE_LOSS, WRITES
-from tracer.measures.references import references
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -57,7 +56,7 @@ def _counted(meta: dict[str, Any], trace: xr.Dataset) -> bool:
     """Is the loss of counting known, and the loss beside it?"""
     if meta.get("loss"):  # of somebody's own: that of counting is not what it was to beat
         return False
-    if references(meta).get("unigram"):
+    if meta.get("references", {}).get("unigram"):
         return _records(trace, "val_loss") >= ENOUGH
     if values(trace, "unigram_loss") is None or values(trace, "train_loss") is None:
         return False

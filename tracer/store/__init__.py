@@ -5,7 +5,6 @@ from tracer.store.about import About
 from tracer.store.copies import is_address
 from tracer.store.effects_file import EffectsWriter
 from tracer.store.layout import (
-    FOREIGN_FORMAT,
     FORMAT,
     NewerFormat,
     NotARun,
@@ -20,7 +19,7 @@ from tracer.store.trace import Variable, nearest_row
 from tracer.store.writer import RunWriter, unused
 
 __all__ = [
-    "FOREIGN_FORMAT", "FORMAT", "ROOT", "ROOTS", "About", "BrokenSnapshot", "EffectsWriter", "NewerFormat", "NotARun",
+    "FORMAT", "ROOT", "ROOTS", "About", "BrokenSnapshot", "EffectsWriter", "NewerFormat", "NotARun",
     "NothingRecorded", "PLACES", "Run", "RunInUse", "RunWriter", "Variable", "broken_runs", "is_address",
     "is_trained_by", "list_runs", "nearest_row", "newest", "open_run", "resolve", "unused",
 ]  # fmt: skip

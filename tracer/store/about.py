@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from tracer.huggingface import building
 from tracer.huggingface.architectures import ARCHITECTURES
 from tracer.measures import Setting, period, probe_words
 from tracer.measures.abilities import Asked, Reasons, of_others, of_ours
+from tracer.named_code import no_clamp, why_no_corpus
 from tracer.store.layout import NotARun
 
 Kind = Literal["trained", "watched", "opened"]
@@ -83,9 +85,7 @@ class About:
 
 
 @functools.lru_cache(256)
-def of_config(
-    config: TrainConfig, d_vocab: int, bos: int | None = 0, no_data: str = "", no_clamp: str = ""
-) -> About:  # fmt: skip
+def _of_config(config: TrainConfig, d_vocab: int, bos: int | None, no_data: str, no_clamp: str) -> About:
     """About a run that `tracer train` made; `no_data`: why its data cannot be had in this process, `no_clamp`: why its
     model cannot be run, as it was trained with clamps of somebody's."""
     n_ctx = config.model.n_ctx
@@ -104,7 +104,28 @@ def _unrun(why: str) -> Reasons:
 
 
 def of_meta(meta: dict[str, Any]) -> About:
-    """About a run of another's model, from its run.json."""
+    """About any run, from its run.json; NotARun where that is damaged."""
+    if "config" not in meta:
+        return _of_others(meta)
+    config = trained_by(meta)
+    no_data = why_no_corpus(config.data.corpus) if config.data.is_own else ""
+    return _of_config(config, meta["d_vocab"], meta.get("bos"), no_data, no_clamp(config.own_clamps))
+
+
+def trained_by(meta: dict[str, Any]) -> TrainConfig:
+    """What a run that `tracer train` made was trained by."""
+    try:
+        return _config(json.dumps(meta["config"]))
+    except (TypeError, ValueError) as error:
+        raise NotARun(f"run.json holds a config of the wrong kind: {error}") from error
+
+
+@functools.lru_cache(256)
+def _config(text: str) -> TrainConfig:
+    return from_dict(TrainConfig, json.loads(text))
+
+
+def _of_others(meta: dict[str, Any]) -> About:
     layers, ours = meta["layers"], transformer(meta)
     rebuilds = bool(ours or meta.get("huggingface") or building.allowed(meta))
     family = str((meta.get("huggingface") or {}).get("model_type") or meta.get("family") or meta.get("class"))

@@ -21,7 +21,6 @@ from tracer.asked_line import COMPARISONS, SIGN, LineReader
 from tracer.config.fields import to_dict
 from tracer.measures.measure import HEAD, LAYER
 from tracer.store.housekeeping import note
-from tracer.store.layout import FORMAT
 from tracer.store.run import Run
 
 
@@ -55,8 +54,9 @@ def settings(run: Run) -> dict[str, Any]:
         "author": about.author, "note": note(run), "created": str(meta["created"]), "step": int(meta["step"]),
         "n_params": int(meta["n_params"]), "tags": " ".join(meta.get("tags") or ()),
     }  # fmt: skip
-    ours = meta["format"] == FORMAT  # there a setting that is newer than the run has its default
-    config = json.loads(json.dumps(to_dict(run.config))) if ours else meta.get("config") or meta.get("built_with") or {}
+    config = meta.get("built_with") or {}
+    if run.can("recipe"):  # a setting that is newer than the run has its default
+        config = json.loads(json.dumps(to_dict(run.config)))
     said = facts | {"model.n_layers": about.n_layers, "model.n_ctx": about.n_ctx}
     said |= {name: value for name, value in flat(config).items() if name != "run"}
     said |= {code: meta[code] for code in ("loss", "build") if meta.get(code)}

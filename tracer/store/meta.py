@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tracer.files.disk import MOST_JSON, Damaged, checksum, read_bytes, write_bytes
-from tracer.store.layout import FOREIGN_FORMAT, NewerFormat, NotARun
+from tracer.store.layout import FORMAT, NewerFormat, NotARun
+from tracer.store.upgrade import upgraded
 
 SETTLED = 100_000_000
 """Nanoseconds: a file that is changed twice in a tick of the file system's clock keeps its time."""
@@ -39,12 +40,12 @@ def _known(directory: Path, *_inode: int) -> bytes:
 
 
 def _checked(directory: Path) -> bytes:
-    """The text of a run.json that says what can be, or NotARun."""
+    """The text of a run.json that says what can be, in the words of today's format; or NotARun."""
     from pydantic_core import from_json
 
     from tracer.store import schema  # pydantic takes 0.1 s to load: not before there is a run
 
-    path = directory / "run.json"
+    path, as_it_was = directory / "run.json", None
     try:
         text = read_bytes(path, directory, MOST_JSON)
         meta = from_json(text, allow_inf_nan=False)
@@ -56,18 +57,24 @@ def _checked(directory: Path) -> bytes:
         ) from error
     if not isinstance(meta, dict) or type(meta.get("format")) is not int:
         raise NotARun(f"{path} has no 'format' number, so it was not written by manyeyes")
-    if meta["format"] > FOREIGN_FORMAT:
+    if meta["format"] > FORMAT:
         raise NewerFormat(
-            f"{directory} has format {str(meta['format'])[:20]}, this version reads up to {FOREIGN_FORMAT}: upgrade "
-            f"manyeyes to open it"
+            f"{directory} has format {str(meta['format'])[:20]}, this version reads up to {FORMAT}: upgrade manyeyes "
+            f"to open it"
         )
-    if meta["format"] not in schema.SCHEMAS:
+    if meta["format"] < 1:
         raise NotARun(f"{path} has format {str(meta['format'])[:20]}, which there is not")
-    if missing := [key for key in schema.NEEDED[meta["format"]] if key not in meta]:
+    if meta["format"] < FORMAT:
+        as_it_was, meta = meta, upgraded(meta)
+    if missing := schema.missing(meta):
         raise NotARun(f"{path} has no {', '.join(missing)}, so it was not written by manyeyes")
     if wrong := schema.problem(meta):
         raise NotARun(f"{path} says what cannot be: {wrong}")
-    return text
+    if as_it_was is None:
+        return text
+    if not is_edited(as_it_was) and "run.json" in meta.get("digests", {}):
+        meta["digests"] = {**meta["digests"], "run.json": own_digest(meta)}
+    return _text(meta)
 
 
 def write_meta(directory: Path, meta: dict[str, Any]) -> None:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import functools
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracer.config import Clamp, ModelConfig, TrainConfig
-from tracer.config.fields import from_dict
 from tracer.files.disk import MOST_SAMPLES, MOST_TOKENIZER, BrokenSnapshot, read_bytes, read_lines
 from tracer.files.sealed import shapes
 from tracer.huggingface import building
 from tracer.huggingface.architectures import layout_of
 from tracer.measures.abilities import Asked
-from tracer.named_code import no_clamp, why_no_corpus
 from tracer.store import about, copies, remote
 from tracer.store.effects_file import others, read_effects
 from tracer.store.layout import (
-    FORMAT,
     NotARun,
     NothingRecorded,
     is_locked,
@@ -41,11 +37,6 @@ if TYPE_CHECKING:
     from tracer.huggingface.building import Build
     from tracer.interventions.own_clamps import Given
     from tracer.model.protocol import HeadModel
-
-
-@functools.lru_cache(256)
-def _config(text: str) -> TrainConfig:
-    return from_dict(TrainConfig, json.loads(text))
 
 
 class Run:
@@ -90,12 +81,9 @@ class Run:
                 f"optimiser is kept to go on with or to fork from: train it anew, `tracer train ... --build "
                 f"{meta.get('build')}`"
             )
-        if meta["format"] != FORMAT:
+        if "config" not in meta:
             raise NotARun(f"{self.name} was not trained by `tracer train`: its configuration is its author's")
-        try:
-            return _config(json.dumps(meta["config"]))
-        except (TypeError, ValueError) as error:
-            raise NotARun(f"{self.dir / 'run.json'} holds a config of the wrong kind: {error}") from error
+        return about.trained_by(meta)
 
     @property
     def corpus_hash(self) -> str | None:
@@ -105,15 +93,7 @@ class Run:
     @property
     def about(self) -> about.About:
         """What every run can say of its model, whoever wrote and trained it."""
-        meta = self.meta
-        if meta["format"] == FORMAT:
-            config = self.config
-            not_here = why_no_corpus(config.data.corpus) if config.data.is_own else ""
-            return about.of_config(config, meta["d_vocab"], meta.get("bos", 0), not_here, no_clamp(config.own_clamps))
-        try:
-            return about.of_meta(meta)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise NotARun(f"{self.dir / 'run.json'} does not say what its layers are ({error!r})") from error
+        return about.of_meta(self.meta)
 
     def can(self, what: Asked) -> bool:
         """Can this be had of the run and its model? `why_not` says why not."""
@@ -281,12 +261,12 @@ class Run:
         if not isinstance(clamps, bool):
             from tracer.interventions.own_clamps import texts
 
-            ours = self.config.clamps if meta["format"] == FORMAT else ()
+            ours = self.config.clamps if "config" in meta else ()
             codes = {one.code for one in ours if one.code}
             now = ((text, Clamp.parse(text)) for text in texts(clamps))
             if others := [text for text, one in now if one not in ours and one.code not in codes]:
                 raise ValueError(f"{self.name} was not trained with {others[0]!r}: clamps= names its own clamps again")
-        if meta["format"] == FORMAT:
+        if "config" in meta:
             return self._own_model(step, replace(self.config.model, d_vocab=meta["d_vocab"]), clamps is not False)
         if (config := about.transformer(meta)) is not None:
             return self._own_model(step, config, clamped=False)

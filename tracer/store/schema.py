@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, 
 
 from tracer.config import Clamp
 from tracer.huggingface.architectures import layout_of
-from tracer.store.layout import FOREIGN_FORMAT, FORMAT
+from tracer.store.about import Kind
 
 MOST_STEPS, MOST_LAYERS, MOST_HEADS, MOST_VOCABULARY = 10**12, 4096, 4096, 1 << 24
 
@@ -122,10 +122,16 @@ class Replay(StrictModel):
     apart: FiniteFloat
 
 
+def _clamp(text: str) -> str:
+    Clamp.parse(text)
+    return text
+
+
 class Meta(StrictModel):
-    """What both formats say."""
+    """What run.json says, whoever trained the model; a run is one that we trained if it has a `config`."""
 
     format: int
+    kind: Kind
     status: Literal["training", "finished", "diverged", "stopped"]
     created: Annotated[str, Field(max_length=64)]
     step: Step
@@ -155,8 +161,6 @@ class Meta(StrictModel):
                         Field(max_length=MOST_SETTINGS)] = {}  # fmt: skip
     references: Annotated[dict[Annotated[str, Field(max_length=60)], FiniteFloat], Field(max_length=33)] = {}
     """Losses in nats, by name, that the run's own is compared with."""
-    unigram_loss: float | None = None
-    """One of them, as runs of before say it."""
     tags: Annotated[list[Annotated[str, Field(max_length=LONGEST_TAG)]], Field(max_length=MOST_TAGS)] = []
     """What a person said of the run when it began."""
     scalars: Annotated[list[Code], Field(max_length=1000)] = []
@@ -165,27 +169,11 @@ class Meta(StrictModel):
     """Functions that said the patterns of attention that nobody recognises, likewise."""
     loss: Code | None = None
     """Of a training on a loss of a person's own, where its code is, likewise."""
-
-
-class Trained(Meta):
-    """A run that `tracer train` made; `config` is checked by `TrainConfig` itself."""
-
-    config: Facts
-    d_vocab: Vocabulary
+    config: Facts = {}
+    """Of a run that `tracer train` made, checked by `TrainConfig` itself."""
     replay: Replay | None = None
-    bos: Annotated[int, Field(ge=0, le=MOST_VOCABULARY)] | None = 0
-
-
-def _clamp(text: str) -> str:
-    Clamp.parse(text)
-    return text
-
-
-class Foreign(Meta):
-    """A run of somebody else's model."""
-
-    kind: Literal["watched", "opened"]
-    layers: Annotated[list[RecordedLayer], Field(max_length=MOST_LAYERS)]
+    layers: Annotated[list[RecordedLayer], Field(max_length=MOST_LAYERS)] = []
+    """Of every other run: where attention was seen."""
     d_vocab: Vocabulary | None = None
     n_ctx: Annotated[int, Field(ge=1, le=1 << 24)] | None = None
     row: Annotated[int, Field(ge=1, le=1 << 24)] | None = None
@@ -217,19 +205,31 @@ class Foreign(Meta):
     clamp: Annotated[list[Annotated[Word, AfterValidator(_clamp)]], Field(max_length=1000)] = []
     """What was held of its heads, and at which steps, in the words of `TrainConfig.clamp`."""
 
+    @model_validator(mode="after")
+    def whole(self) -> Meta:
+        ours = self.kind == "trained"
+        if ours is not bool(self.config) or (ours and self.d_vocab is None):
+            raise ValueError("a run that `tracer train` made has a config and a d_vocab, and no other has a config")
+        return self
 
-SCHEMAS = {FORMAT: Trained, FOREIGN_FORMAT: Foreign}
-NEEDED = {number: sorted(name for name, field in schema.model_fields.items() if field.is_required())
-          for number, schema in SCHEMAS.items()}  # fmt: skip
-"""What every run.json says."""
+
+ALWAYS = [name for name, field in Meta.model_fields.items() if field.is_required()]
+
+
+def missing(meta: dict[str, Any]) -> list[str]:
+    """What run.json must say and does not."""
+    needed = ("config", "d_vocab") if meta.get("kind") == "trained" else ("layers",)
+    return sorted(name for name in (*ALWAYS, *needed) if name not in meta)
 
 
 def problem(meta: dict[str, Any]) -> str:
     """In words, the first thing in run.json that cannot be; empty where all can."""
     try:
-        SCHEMAS[meta["format"]].model_validate(meta)
+        Meta.model_validate(meta)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
+        if not first["loc"]:
+            return first["msg"]
         place, said = ".".join(map(str, first["loc"])), repr(first["input"])
         return f"{place[:100]}={said[:60] + ' ...' * (len(said) > 60)}: {first['msg'][:200]}"
     return ""

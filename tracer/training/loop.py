@@ -127,15 +127,14 @@ def _begin(
     snapshots, states, n_records = _plan(job, start)
     recorder = ProbeRecorder(job.raw, config.record, job.data, extras.own, extras.loss and extras.loss.row)
     meta = {
-        "format": FORMAT, "preset": preset, "config": to_dict(config), "seed": config.seed, "parent": parent,
-        "corpus": {"name": job.data.name, "hash": job.data.hash}, "d_vocab": job.data.d_vocab,
+        "format": FORMAT, "kind": "trained", "preset": preset, "config": to_dict(config), "seed": config.seed,
+        "parent": parent, "corpus": {"name": job.data.name, "hash": job.data.hash}, "d_vocab": job.data.d_vocab,
+        "bos": job.data.bos if job.data.is_own else 0,
         "references": {"unigram": unigram_loss(job.data, config.record.val_rows), **job.data.references},
         "n_params": sum(p.numel() for p in job.raw.parameters()), "device": str(job.accelerator.device),
         "step": start, "snapshot_steps": snapshots, "state_steps": states, "track": list(telling.to), **extras.facts,
         **provenance(), **process(), **labels.facts,
     }  # fmt: skip
-    if job.data.is_own:
-        meta["bos"] = job.data.bos
     writer = RunWriter.create(directory, meta, job.data.tokenizer, overwrite)
     with writer.abandoned_on_error():
         labels.write_note(writer.dir)

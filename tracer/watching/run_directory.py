@@ -21,7 +21,7 @@ from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import Layer, plain
 from tracer.measures import HEAD, HEAD_MEASURES, MEASURES, TEXT_MEASURES, Setting
 from tracer.model import Transformer
-from tracer.store import FOREIGN_FORMAT, Run, RunWriter, Variable, open_run
+from tracer.store import FORMAT, Run, RunWriter, Variable, open_run
 from tracer.store.provenance import process, provenance
 from tracer.store.trace_layout import TraceLayout, layout, own_variables, without_heads
 from tracer.tracking.tracking import say
@@ -120,7 +120,7 @@ class RunDirectory:
                 "(FSDP, ZeRO-3), so pages cannot run the model. Everything else is recorded"
             )
         return {
-            "format": FOREIGN_FORMAT, "class": type(self.model).__name__.removeprefix("FSDP"),
+            "format": FORMAT, "class": type(self.model).__name__.removeprefix("FSDP"),
             "layers": [
                 {"name": x.name, "kind": x.kind, "causal": x.causal, "n_heads": heads * x.n_heads} for x in seen.layers
             ],

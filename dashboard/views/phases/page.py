@@ -23,7 +23,6 @@ from tracer.analysis import training_curves
 from tracer.analysis.training_curves import Curve, events
 from tracer.measures.change_points import FEWEST
 from tracer.measures.plateaus import APART, STANDS
-from tracer.measures.references import references
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -141,7 +140,7 @@ def _draw_timeline(run: Run, found: list[Curve], changed: list[Curve], warmup: f
     lanes = [*changed, *(curve for curve in found if curve.name not in numbers)]
     names = ("onset", "midpoint", "end", "low", "high")
     windows = [astuple(c.change)[:5] if c.change else None for c in lanes]
-    known = references(run.meta)
+    known = run.meta.get("references", {})
     figure = figures.timeline(
         [(c.steps, c.values) for c in lanes], [c.label for c in lanes], units=[c.unit for c in lanes], windows=windows,
         numbers=[numbers.get(c.name) for c in lanes], bands=[c.band for c in lanes],

@@ -14,7 +14,6 @@ from dashboard.shared.mount import draw
 from dashboard.views.training.curve_lines import HEIGHT, bands, dashed, draw_lines, thinned
 from tracer.analysis import training_curves
 from tracer.measures import MEASURES
-from tracer.measures.references import references
 from tracer.pictures import curves
 from tracer.store import Run, nearest_row
 
@@ -54,7 +53,7 @@ def draw_loss(run: Run, traces: dict[str, xr.Dataset], each: dict[str, xr.Datase
     lift = training_curves.perplexity if shown == "perplexity" else np.asarray
     label = "Perplexity" if shown == "perplexity" else "Loss"
     unit = "nats" if nats and shown != "perplexity" else ""
-    known = {name: loss for name, loss in references(run.meta).items() if nats and name != UNIFORM}
+    known = {name: loss for name, loss in run.meta.get("references", {}).items() if nats and name != UNIFORM}
     guess = _guess(run) if nats else None
     chance = None if guess is None else float(lift(guess))
     names = LOSSES if run.can("training") else LOSSES | {"val_loss": "text"}
@@ -65,7 +64,7 @@ def draw_loss(run: Run, traces: dict[str, xr.Dataset], each: dict[str, xr.Datase
 
 def _guess(run: Run) -> float | None:
     """The loss of a uniform guess, in nats: over what its source says that it is over, else over the vocabulary."""
-    return references(run.meta).get(UNIFORM, choosers.scale("val_loss", run).chance)
+    return run.meta.get("references", {}).get(UNIFORM, choosers.scale("val_loss", run).chance)
 
 
 def _measured_on(run: Run, traces: dict[str, xr.Dataset]) -> str:

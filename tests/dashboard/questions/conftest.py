@@ -16,12 +16,12 @@ from dashboard.loading.recorded_prompts import pooled
 from tracer.files.sealed import pack
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.store import Run
-from tracer.store.layout import FOREIGN_FORMAT, snapshot_path
+from tracer.store.layout import FORMAT, snapshot_path
 from tracer.store.trace import TraceWriter, Variable
 
 Write = Callable[..., Run]
 META = {
-    "format": FOREIGN_FORMAT, "kind": "watched", "class": "Reader", "status": "finished", "step": 0, "n_params": 7,
+    "format": FORMAT, "kind": "watched", "class": "Reader", "status": "finished", "step": 0, "n_params": 7,
     "created": "2026-01-02T03:04:05+00:00", "layers": [],
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from tracer.heads.own_measures import OwnMeasure, OwnMeasures, given, measure
 from tracer.heads.row_block import RowBlock
 from tracer.measures import Setting, described
+from tracer.measures.described import out_of_range
 
 ROWS = RowBlock(torch.full((2, 3, 4, 5), 0.2), torch.zeros(2, 3, 4), 0, 0, True, None, {})
 
@@ -155,3 +157,16 @@ def test_a_value_that_cannot_be_is_said_once(values: list[list[float]], words: s
     said.clear()
     OwnMeasures(given(share), said.append).seen({"share": kind([[7.0, -3.0]])})
     assert said == []
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([-0.9e-4, 1 + 0.9e-4], ""), ([math.nan], ""), ([-1.1e-4, 0.5], "is -0.00011, and its range= says 0 to 1"),
+        ([0.5, 1.00011], "is 1.00011, and its range= says 0 to 1"),
+        ([-math.inf, 2.0], "is -inf, and its range= says 0 to 1"),
+    ],
+)  # fmt: skip
+def test_what_rounding_makes_of_an_end_is_within_its_range(values: list[float], words: str) -> None:
+    assert out_of_range(np.array(values), 0, 1) == words
+    assert out_of_range(np.array(values), None, None) == ""

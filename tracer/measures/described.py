@@ -56,7 +56,7 @@ def out_of_range(values: Any, low: float | None, high: float | None) -> str:
     if not below and not above:
         return ""
     ends = (-math.inf if low is None else low), (math.inf if high is None else high)
-    return f"is {least if below else most:.4g}, and its range= says {ends[0]:g} to {ends[1]:g}"
+    return f"is {least if below else most:.8g}, and its range= says {ends[0]:g} to {ends[1]:g}"
 
 
 def always(value: float, _setting: Setting) -> float:

@@ -330,6 +330,13 @@ def test_pairs_are_sets_of_two(model: Transformer, mode: str) -> None:
         assert float(table.sel(head_a=label(a), head_b=label(b))) == pytest.approx(alone, abs=1e-12)
 
 
+def test_pairs_whose_readers_are_frozen(model: Transformer) -> None:
+    table = pairs(model, TOKENS, heads=[(0, 1), (1, 0)], frozen=True)
+    alone = effect(model, TOKENS, {(0, 1), (1, 0)}, frozen=True).mean
+    assert float(table[0, 1]) == pytest.approx(alone, abs=1e-12) and table.attrs["frozen"]
+    assert float(pairs(model, TOKENS, heads=[(0, 1), (1, 0)])[0, 1]) != pytest.approx(alone, abs=1e-6)
+
+
 def test_pairs_of_chosen_heads_and_too_many(model: Transformer) -> None:
     some = pairs(model, TOKENS, heads=[(2, 1), (0, 0)])
     np.testing.assert_allclose(some, pairs(model, TOKENS).values[np.ix_([0, 5], [0, 5])], atol=1e-12)

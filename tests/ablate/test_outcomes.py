@@ -157,6 +157,12 @@ def test_what_the_other_heads_did(model: Transformer) -> None:
     assert set(head_outcomes(model, [(0, 1)], repeat=PROBE).data_vars) == {"induction", "duplicate_token"}
 
 
+def test_unless_told_otherwise_rows_are_drawn_with_seed_0(model: Transformer) -> None:
+    zero, one = (head_outcomes(model, [(0, 1)], "resample", repeat=PROBE, draws=1, seed=seed) for seed in (0, 1))
+    untold = head_outcomes(model, [(0, 1)], "resample", repeat=PROBE, draws=1)
+    assert untold.identical(zero) and not untold["induction"].equals(one["induction"])
+
+
 def test_measures_are_those_of_edited_patterns(model: Transformer) -> None:
     held = head_outcomes(model, [(0, 1)], repeat=PROBE, text=TOKENS, frozen=True)
     for name in set(BOTH) - {"max_logit"}:

@@ -137,3 +137,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_refused(changed: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         tracer.patch(causal("GPT-2"), **{"clean": CLEAN, "corrupted": CORRUPTED, **changed})
+
+
+def test_as_many_cells_go_together_as_the_budget_holds() -> None:
+    """Logits twice, and 16 activations of the widest layer, of each token; 8 bytes a number."""
+    model = as_trained(ModelConfig(n_layers=1, n_heads=4, d_model=24, n_ctx=12, d_vocab=50), torch.float64)
+    cell, rows = 3 * 7 * (2 * 50 + 16 * 24) * 8, list[int]()
+    model.register_forward_hook(lambda module, args, output: rows.append(len(args[0])))
+    for budget, passes in ((cell * 3 - 1, [6, 6]), (cell * 3, [9, 3]), (1, [3] * 4)):
+        del rows[:]
+        tracer.patch(model, CLEAN, CORRUPTED, "z", DIFFERENCE, budget=budget)
+        assert rows == [3, 3, *passes]

@@ -117,3 +117,5 @@ def test_nothing_to_keep_and_nothing_to_copy(model: Transformer) -> None:
             build_up(model, PROBE.tokens, behaviour=lambda loss: torch.full((len(loss),), float(amount)))  # noqa: B023
     with pytest.raises(ValueError, match=r"not rows of Probe R \(probes.repeated\): give a behaviour="):
         build_up(model, torch.arange(T)[None])
+    with pytest.raises(ValueError, match=r"not rows of Probe R"):
+        build_up(model, torch.tensor([[0, 5, 5, 5]]))  # blocks of one token, which nothing can be copied into

@@ -280,6 +280,8 @@ def test_a_step_of_a_run_is_that_snapshot(run: Run) -> None:
     direct = verdict(run.model(10), 1, 0, sequences=4)
     assert [test.value for test in early.tests] == [test.value for test in direct.tests]
     assert early.tests[2].value != late.tests[2].value
+    by_name = verdict(str(run.dir), 1, 0, 10, sequences=4)
+    assert [test.value for test in by_name.tests] == [test.value for test in early.tests]
     recorded = float(run.trace["previous_token"].sel(step=10, layer=1, head=0))
     assert f"{recorded:.2f} on the run's held-out text" in early.elsewhere and "held-out" not in direct.elsewhere
 

@@ -73,6 +73,15 @@ def test_numbers_of_a_job_by_hand() -> None:
     assert few.first == 1.0 and set(many.passages) <= set(range(40, 160)) and len(many.passages) == 6
 
 
+def test_the_error_of_a_cost_is_that_of_a_mean_of_few() -> None:
+    """One look before another token, one before the token itself, whose loss rises by 3 s = 6 more: 6 / 2."""
+    two = looks(2)
+    two["tokens"][1, 1] = 1
+    (job,) = head_jobs(writer(torch.diag(torch.tensor([2.0, 1.5])).double()), two, 0, 0).jobs
+    before = np.log(np.exp(6) + 2) - np.log(np.exp(12) + 2)
+    assert (job.cost, job.cost_se) == (pytest.approx(before + 3), pytest.approx(3))
+
+
 @pytest.mark.parametrize(("n", "jobs"), [(10, 1), (40, 2)])
 def test_a_few_looks_are_no_group(n: int, jobs: int) -> None:
     """Nothing lies half way; of ten looks that may be chance."""
@@ -92,6 +101,13 @@ def test_looks_that_write_nothing_are_no_group() -> None:
         assert [(job.share, job.written) for job in found.jobs] == [
             (1.0, pytest.approx(1))
         ] and found.explained == explained
+
+
+def test_one_look_that_writes_what_is_no_number_is_told() -> None:
+    vectors = WRITTEN.clone()
+    vectors[1, 2] = float("nan")
+    with pytest.raises(ValueError, match="what L0H0 writes is not finite"):
+        head_jobs(writer(vectors), looks(5, 1), 0, 0)
 
 
 def test_a_group_that_weighs_nothing_is_not_apart() -> None:

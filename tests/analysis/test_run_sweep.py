@@ -276,7 +276,7 @@ def rank(logits: torch.Tensor, targets: torch.Tensor, clean: torch.Tensor) -> to
 def test_another_metric_and_other_tokens_are_kept_apart(run):
     """Beside the run's own effects, and beside each other: each says of what it is, and none is taken for another."""
     tokens = torch.randint(1, 65, (5, 24), generator=torch.Generator().manual_seed(1))
-    loss = sweep_run(run, "zero", [4]).load()
+    loss = sweep_run(run, "zero", [4], metric="loss").load()  # which is the run's own
     here = f"{__name__}:rank"
     of_kl = sweep_run(run, "zero", [4], metric="kl").load()
     of_rank = sweep_run(run, "zero", [4], metric=here).load()

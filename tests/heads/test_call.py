@@ -181,3 +181,18 @@ def test_a_row_that_a_mask_empties_behind_the_softmax_has_no_score() -> None:
     assert float(replace(call, weights=weights, largest=largest).stats().max_logit[0, 0]) == float(
         largest[0, 0, :4].max()
     )
+
+
+@pytest.mark.parametrize("call", [SCORED, weighed(SCORED)], ids=["scores", "weights"])
+def test_rows_of_it_know_how_many_scores_they_were_made_of(call: AttentionCall) -> None:
+    scores, weights = by_hand()
+    rows = torch.tensor([1, 3])
+    block = call.row_block(rows)
+    same(block.pattern, weights[:, :, rows])
+    same(block.lse, scores.logsumexp(-1)[:, :, rows])
+    assert block.lse[1, 2, 1] == -torch.inf and list(block.positions) == [1, 3]
+
+
+def test_rows_of_scores_that_were_not_seen_are_made_of_nobody_knows_what() -> None:
+    lse = replace(weighed(SCORED), largest=None, seen=None).row_block(torch.tensor([1, 3])).lse
+    assert lse[1, 2, 1] == -torch.inf and lse[0].isnan().all()  # but of no key there is nothing

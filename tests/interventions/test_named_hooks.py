@@ -118,7 +118,13 @@ def test_what_is_refused() -> None:
         theirs.run_with_hooks(ids, [(lambda name: "mlp.hook_pre" in name, off)])
     with pytest.raises(ValueError, match=r"test_named_hooks:wide at blocks.0.attn.hook_z returned \[1, 6\]"):
         theirs.run_with_hooks(ids, [("blocks.0.attn.hook_z", wide)])
+    with pytest.raises(ValueError, match="test_named_hooks:as_numbers at blocks.0.attn.hook_z returned ndarray, where"):
+        theirs.run_with_hooks(ids, [("blocks.0.attn.hook_z", as_numbers)])
 
 
 def wide(z: Tensor, hook: Any) -> Tensor:
     return z[:, :, 0, 0]
+
+
+def as_numbers(z: Tensor, hook: Any) -> Any:
+    return z.numpy()

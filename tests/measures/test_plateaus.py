@@ -58,6 +58,11 @@ def test_a_score_must_stand_out_in_log_odds_too() -> None:
     before, after = step < 0.5, step > 0.5
     assert why_not(step, score, before, after).startswith("in log odds")
     assert why_not(step, 20 * score, before, after) == ""
+    never = np.where(
+        (step < 0.5) & (np.arange(n) % 12 < 9), 0.0, score
+    )  # 0 counts as .0001, then there is .02, then .7
+    by_means_of_2 = (1 + (4 + 4.4545) / 2) / (np.log(9999) - (4 + 4.4545) / 2)
+    assert why_not(step, never, before, after) == f"in log odds its step is {by_means_of_2:.1f} {ELSEWHERE}, not 1.5"
 
 
 @pytest.mark.parametrize(("jump", "why"), [(20, JUMPS), (60, "")])
@@ -73,19 +78,19 @@ def test_the_odds_of_a_jump_among_others_with_a_tail() -> None:
     """Of the largest 13 of 59 others a Pareto tail (Renyi's spacings): one so far beyond comes in (1 + x) ** -12."""
     others = [8.0, 6.0, 4.0, 3.0, 2.5, 2.0, 1.8, 1.7, 1.6, 1.5, 1.4, 1.3, 1.2]
     spacings = sum(n * np.log(a / b) for n, (a, b) in enumerate(zip(others, others[1:], strict=False), 2))
-    before, after = np.arange(61) <= 29, np.arange(61) >= 30
 
-    def judged(largest: float, tried: int, size: float, later: bool = False) -> bool:
+    def judged(largest: float, tried: int, size: float, later: bool = False, gap: int = 0) -> bool:
         moves = np.array([*others, *np.linspace(0.1, 1, 16), largest, *np.linspace(0.1, 1, 30)])
         if later:
             moves[[29, -1]] = moves[[-1, 29]]
         moves[::2] *= -1
         y = np.concatenate([[0], np.cumsum(moves)])
-        return plateaus._is_one_jump_of_many(y, before, after, size, tried)
+        sides = np.arange(61) <= 29 - gap, np.arange(61) >= 30 + gap
+        return plateaus._is_one_jump_of_many(y, *sides, size, tried)
 
     for tried in (1, 4):
         for share, is_one in (1.02, True), (0.98, False):
             largest = 8 * np.exp(spacings * ((RARE / tried * share) ** (-1 / 12) - 1))
-            assert judged(largest, tried, -largest) is is_one
+            assert judged(largest, tried, -largest) is judged(largest, tried, -largest, gap=2) is is_one
     assert judged(20.0, 1000, 39.0) and not judged(20.0, 1000, 41.0)  # it is half of the step, or it is not
     assert not judged(20.0, 1000, 39.0, later=True)  # one that is not at the change does not make it

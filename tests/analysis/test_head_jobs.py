@@ -105,9 +105,9 @@ def test_looks_that_write_nothing_are_no_group() -> None:
 
 def test_one_look_that_writes_what_is_no_number_is_told() -> None:
     vectors = WRITTEN.clone()
-    vectors[1, 2] = float("nan")
+    vectors[0, 2] = float("nan")  # of a token that only one row has
     with pytest.raises(ValueError, match="what L0H0 writes is not finite"):
-        head_jobs(writer(vectors), looks(5, 1), 0, 0)
+        head_jobs(writer(vectors), looks(1, 5), 0, 0)
 
 
 def test_a_group_that_weighs_nothing_is_not_apart() -> None:

@@ -6,10 +6,12 @@ from typing import Literal
 
 import streamlit as st
 
-from dashboard import navigation, state, theme
+from dashboard import loading, navigation, state, theme
 from dashboard.loading import diagnoses
+from dashboard.shared import closer
 from tracer.diagnosis import RULES, Diagnosis, Finding, Severity, verdict
 from tracer.store import Run
+from tracer.store.stretch import Stretch
 
 SHOWN_HEADS = 8
 """Buttons of a finding; of more heads only the number is said."""
@@ -51,7 +53,7 @@ def draw_health(run: Run) -> None:
     opened = st.popover(words, type="tertiary", key="health_chip")
     with opened, st.container(key="health", gap="small"):
         for i, one in enumerate(diagnosis.findings):
-            _draw_finding(one, i, diagnosis.texts[one.kind])
+            _draw_finding(run, one, i, diagnosis.texts[one.kind])
         _draw_checks(diagnosis)
 
 
@@ -76,7 +78,7 @@ def _draw_checks(diagnosis: Diagnosis) -> None:
         st.text(f"Went wrong: {why}.")
 
 
-def _draw_finding(one: Finding, i: int, rule: str) -> None:
+def _draw_finding(run: Run, one: Finding, i: int, rule: str) -> None:
     """Evidence on the left, advice on the right; all of it is text, because a name in it is its author's."""
     with st.container(key=f"health-finding-{i}"):
         left, right = st.columns([6, 5], gap="medium")
@@ -84,7 +86,8 @@ def _draw_finding(one: Finding, i: int, rule: str) -> None:
             draw_title(one, bold=True)
             with st.container(gap="xsmall"):
                 st.text(theme.sentence(one.evidence))
-                _draw_places(one, i, rule)
+                _draw_places(run, one, i, rule)
+                closer.draw_said(f"health_closer {i}")
         with right, st.container(gap="xsmall"):
             for label, text in one.advice.texts().items():
                 st.text(f"{label}: {text}.")
@@ -99,8 +102,17 @@ def _look(one: Finding) -> None:
     st.switch_page(navigation.page("heads"))
 
 
-def _draw_places(one: Finding, i: int, rule: str) -> None:
-    """Since when, and in which heads: each a button that goes there."""
+def _closer(run: Run, step: int) -> Stretch | None:
+    """What would show every step around this one; None where all are there, or no page can."""
+    if not closer.can(run) or (recorded := loading.so_far(run)) is None:
+        return None
+    steps = closer.around([int(one) for one in recorded["step"].values], step, int(run.meta["step"]))
+    part = None if steps is None else closer.part_of(run, *steps)
+    return part if isinstance(part, Stretch) else None
+
+
+def _draw_places(run: Run, one: Finding, i: int, rule: str) -> None:
+    """Since when, and in which heads: each a button that goes there; and one that shows the steps in between."""
     with st.container(horizontal=True, gap="xsmall", vertical_alignment="center"):
         st.button(f"Since step {one.step:,}", key=f"health_step {i}", icon=":material/schedule:", type="tertiary",
                   help="Go to this step", on_click=state.update, kwargs={"step": one.step})  # fmt: skip
@@ -116,5 +128,7 @@ def _draw_places(one: Finding, i: int, rule: str) -> None:
             )  # fmt: skip
         if (more := len(one.heads) - SHOWN_HEADS) > 0:
             st.caption(f"and {more} more head{'s' * (more > 1)}", width="content")
+        if (part := _closer(run, one.step)) is not None:
+            closer.draw_button(part, "Every step of it", f"health_closer {i}", says_cost=True, type="tertiary")
         with st.popover("What is this?", type="tertiary", icon=":material/help:", width="content"):
             st.text(rule)

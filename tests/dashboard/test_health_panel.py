@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 
 import tracer
 from dashboard.loading import diagnoses
-from dashboard.shared import health_panel
+from dashboard.shared import closer, health_panel
 from dashboard.shared.health_panel import marked
 from dashboard.theme import sentence
 from tests.dashboard.test_specimens import narrow
@@ -99,6 +99,21 @@ def test_a_button_goes_to_the_pattern_of_the_head_at_the_step(
     app.button(key="health_look 0").click().run()
     selection = app.session_state["selection"]
     assert turned == ["heads"] and (selection.step, selection.focus) == (0, (0, 0))
+
+
+def test_a_finding_between_records_is_looked_at_closer(open_page: Open, elsewhere: Path) -> None:
+    """The first is found where every step was recorded; the run's own command says which steps are meant."""
+    found, steps = [one.step for one in diagnose(open_run("sick"))], open_run("sick").trace["step"].values.tolist()
+    assert found == [0, 10] and steps == [0, 1, 2, 4, 5, 10, 15, 20]
+    (button,) = (b for b in open_page("training", run="sick").button if b.label == "Every step of it")
+    assert button.key == "health_closer 1" and button.help.endswith("`tracer replay sick 5:15`")
+    assert "steps 5 to 15" in button.help and "updates from the kept state of step 0" in button.help
+
+
+@pytest.mark.parametrize(("step", "around"), [(0, None), (4, (2, 10)), (7, (4, 10)), (10, (4, 20)), (20, (10, 25))])
+def test_the_steps_between_the_records_around_one(step: int, around: tuple[int, int] | None) -> None:
+    """Of a run that was trained to 25; where all are recorded there is nothing more to see."""
+    assert closer.around([0, 1, 2, 4, 10, 20], step, 25) == around
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -54,8 +54,20 @@ def test_what_was_not_recorded_is_had_to_the_bit(parent: Run, whole: Run, tmp_pa
     assert {"induction", "head_grad_norm", "update_ratio", "train_loss", "max_logit"} <= {*shared}
     np.testing.assert_allclose(again.trace.on_first, again.trace.first_token, 1e-5)
     facts = {"run": "parent", "first": 6, "last": 7, "every": 1, "compared": [8], "parts": None, "apart": 0.0}
+    facts["diverged"] = None
     assert again.meta["replay"] == facts and said(again) == "equal to parent to the bit at step 8"
     assert not check(again.dir).damaged and again.status == "finished"
+
+
+def test_a_training_that_diverged_diverges_again(tmp_path: Path) -> None:
+    config = tiny(tmp_path / "blown", 14)
+    run = loop.train(replace(config, optim=replace(config.optim, lr=1e12)), quiet=True)
+    step = run.meta["divergence"]["step"]
+    assert run.status == "diverged" and step < 14
+    again = replay(run, 0, step, name=str(tmp_path / "again"), quiet=True)
+    assert again.meta["divergence"]["step"] == again.meta["replay"]["diverged"] == step
+    assert said(again) == f"diverged at step {step}, as blown did"
+    assert again.trace.step.values.tolist() == list(range(step))
 
 
 def test_snapshots_and_records_may_be_sparser_or_denser(parent: Run, tmp_path: Path) -> None:

@@ -120,6 +120,8 @@ class Replay(StrictModel):
     compared: Annotated[list[Count], Field(max_length=10**6)]
     parts: Count | None
     apart: FiniteFloat
+    diverged: Count | None = None
+    """The step at which that run diverged, too."""
 
 
 def _clamp(text: str) -> str:

@@ -61,6 +61,7 @@ def replay(
     if not PartialState().is_main_process:
         return again
     facts = {"run": parent.name, "first": first, "last": last, "every": every, **compared(again, parent, part.start)}
+    facts["diverged"] = (parent.meta.get("divergence") or {}).get("step")
     writer = RunWriter.reopen(again)
     writer.close(again.meta["status"], replay=facts)
     again = Run(again.dir)
@@ -71,6 +72,9 @@ def replay(
 def said(run: Run) -> str:
     """In words, whether the weights of a replay are those of its run."""
     facts = run.meta["replay"]
+    step = (run.meta.get("divergence") or {}).get("step")
+    if step is not None and step == facts.get("diverged"):
+        return f"diverged at step {step:,}, as {facts['run']} did"
     if not facts["compared"]:
         return f"{facts['run']} kept no weights in this stretch to compare with"
     if facts["parts"] is None:

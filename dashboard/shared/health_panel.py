@@ -86,8 +86,8 @@ def _draw_finding(run: Run, one: Finding, i: int, rule: str) -> None:
             draw_title(one, bold=True)
             with st.container(gap="xsmall"):
                 st.text(theme.sentence(one.evidence))
+                closer.draw_said(f"health_closer {i}")  # above the button, where a phone shows it
                 _draw_places(run, one, i, rule)
-                closer.draw_said(f"health_closer {i}")
         with right, st.container(gap="xsmall"):
             for label, text in one.advice.texts().items():
                 st.text(f"{label}: {text}.")

@@ -15,14 +15,14 @@ ROWS = Repeats(probes.repeated(9, 16, batch=4, seed=0).tokens)
 HEAD = (1, 3)
 
 
-def model() -> Transformer:
-    """Of random weights so large that its patterns are sharp."""
+def model(n_heads: int = 4, size: float = 3) -> Transformer:
+    """Of random weights, in this size so large that its patterns are sharp."""
     config = ModelConfig(
-        n_layers=2, n_heads=4, d_model=16, d_head=6, n_ctx=16, d_vocab=9, norm="none", attn_scale="none"
+        n_layers=2, n_heads=n_heads, d_model=16, d_head=6, n_ctx=16, d_vocab=9, norm="none", attn_scale="none"
     )
     found = Transformer(config, seed=0).double().eval().requires_grad_(False)
     for parameter in found.parameters():
-        parameter.mul_(3)
+        parameter.mul_(size)
     return found
 
 
@@ -48,3 +48,11 @@ def test_a_head_that_never_looks_at_the_token_before_is_not_tried() -> None:
     found = partners(model(), ROWS, HEAD, whole := matching(model()), np.zeros((2, 4)))
     assert found.heads == () and not found.found
     np.testing.assert_array_equal(found.cut, whole)
+
+
+def test_the_eight_that_attend_most_to_the_token_before_are_tried() -> None:
+    """Of ten; no set of them cuts a thousandth of what there is by half, so that each is taken."""
+    wide = model(10, size=1)
+    previous = np.array([np.linspace(1, 0.1, 10), np.zeros(10)])[:, ::-1]
+    found = partners(wide, ROWS, HEAD, matching(wide) / 1e6, previous)
+    assert sorted(found.heads) == [(0, head) for head in range(2, 10)] and not found.found

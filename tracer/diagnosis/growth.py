@@ -173,9 +173,8 @@ def updates(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
         )  # fmt: skip
     moving = [m for n, m in zip(names, medians, strict=True) if np.isfinite(m) and not is_bias(str(n))]
     still = moving or [m for m in medians if np.isfinite(m)]
-    level = (1 - GAIN) * (
-        meta.get("references", {}).get("unigram") or math.nan
-    )  # watched loops may be fine-tuning: none
+    counting = meta.get("references", {}).get("unigram") or math.nan  # watched loops may be fine-tuning: none
+    level = (1 - GAIN) * counting
     slow = ASLEEP if math.isnan(level) or trained_below(trace, level) else UPDATE_BANDS[0].high
     if still and max(still) < slow and not falls(trace):
         yield Finding(

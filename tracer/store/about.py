@@ -85,11 +85,11 @@ class About:
 
 
 @functools.lru_cache(256)
-def _of_config(config: TrainConfig, d_vocab: int, bos: int | None, no_data: str, no_clamp: str) -> About:
-    """About a run that `tracer train` made; `no_data`: why its data cannot be had in this process, `no_clamp`: why its
+def _of_config(config: TrainConfig, d_vocab: int, bos: int | None, no_data: str, unrun: str) -> About:
+    """About a run that `tracer train` made; `no_data`: why its data cannot be had in this process, `unrun`: why its
     model cannot be run, as it was trained with clamps of somebody's."""
     n_ctx = config.model.n_ctx
-    reasons: Reasons = {**of_ours(config.model), "held_out": no_data, **_unrun(no_clamp)}
+    reasons: Reasons = {**of_ours(config.model), "held_out": no_data, **_unrun(unrun)}
     return About(
         "trained", n_ctx, d_vocab, period(d_vocab, n_ctx), config.steps, n_ctx, config.optim.batch_size * n_ctx, bos,
         rebuilds=True, n_layers=config.model.n_layers, reasons=reasons,

@@ -16,6 +16,6 @@ def upgraded(meta: dict[str, Any]) -> dict[str, Any]:
     if meta["format"] == 1:
         found = {"kind": "trained", "bos": 0} | found
     counting, known = found.pop("unigram_loss", None), found.get("references", {})
-    return (
-        found | {"references": {"unigram": counting} | known} if counting is not None and type(known) is dict else found
-    )
+    if counting is not None and isinstance(known, dict):
+        found["references"] = {"unigram": counting} | known
+    return found

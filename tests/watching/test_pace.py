@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tracer.training import clock
+from tracer.tracking import clock
 from tracer.watching import pace
 from tracer.watching.pace import Pace
 
@@ -54,7 +54,8 @@ def test_what_recording_costs(spent: Pace) -> None:
     assert spent.training == 12.5
     assert spent.cost() == pytest.approx({
         "seconds": 20.0, "training_seconds": 12.5, "recording_seconds": 3.75, "recording_share": 0.3, "records": 2,
-        "recording_ms": 3750.0, "setup_seconds": 4.0, "writing_seconds": 0.25,
+        "recording_ms": 3750.0, "setup_seconds": 4.0, "writing_seconds": 0.25, "samples_seconds": 0.0,
+        "samples_share": 0.0, "jobs": 1,
     })  # fmt: skip
 
 
@@ -63,7 +64,25 @@ def test_before_the_first_record_there_is_no_cost(time: Told) -> None:
     time.now = 2.0
     assert found.cost() == pytest.approx({
         "seconds": 2.0, "training_seconds": 2.0, "recording_seconds": 0.0, "recording_share": 0.0, "records": 0,
-        "recording_ms": 0.0, "setup_seconds": 0.0, "writing_seconds": 0.0,
+        "recording_ms": 0.0, "setup_seconds": 0.0, "writing_seconds": 0.0, "samples_seconds": 0.0,
+        "samples_share": 0.0, "jobs": 1,
+    })  # fmt: skip
+
+
+def test_a_job_that_goes_on_adds_to_what_those_before_it_cost(spent: Pace, time: Told) -> None:
+    """20 s of which 4 s set up, and 10 s more of which 1 s set up and 2 s measured: two setups are no records' cost."""
+    second = Pace(SHARE, None)
+    second.earlier = spent.cost()
+    with second.measuring():
+        time.now += 1
+    with second.measuring():
+        time.now += 2
+    second.samples, time.now = 0.5, time.now + 7
+    assert second.training == pytest.approx(6.5)
+    assert second.cost() == pytest.approx({
+        "seconds": 30.0, "training_seconds": 19.0, "recording_seconds": 5.75, "recording_share": 5.75 / 19,
+        "records": 4, "recording_ms": 2875.0, "setup_seconds": 5.0, "writing_seconds": 0.25, "samples_seconds": 0.5,
+        "samples_share": 0.5 / 19, "jobs": 2,
     })  # fmt: skip
 
 

@@ -385,7 +385,7 @@ def test_the_cost_holds_the_threads_that_write(here: Path, gpt: Callable[..., An
         recorder.probing.writer.flush()
         recorder.probing.writer.wait()
         wrote = recorder.probing.writer.seconds
-        before, cost = recorder.pace.seconds - recorder.pace._setup, recorder.pace.cost()
+        before, cost = recorder.pace.seconds - recorder.pace.setup, recorder.pace.cost()
     assert 0 < wrote <= cost["writing_seconds"]
     assert cost["recording_seconds"] == pytest.approx(before + cost["writing_seconds"])
     assert open_run("r").meta["cost"]["writing_seconds"] >= wrote

@@ -180,12 +180,13 @@ def test_of_several_processes_one_in_trouble_goes_on_to_the_next_record(
 ) -> None:
     """There the others are told, who would wait for it for ever: unless it is there, or none was agreed upon."""
     recorder = tracer.watch(nn.Linear(2, 2), run="r")
-    recorder.ranks.world, recorder._next, recorder._gathering = world, next_step, gathering
+    told = recorder._gathering
+    recorder.ranks.world, told.next, told.under_way = world, next_step, gathering
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for why in ("first", "second"):
             with recorder._safely():
                 raise ValueError(why)
-    assert (recorder.off, recorder._trouble) == (("first", "") if off else (None, "first")) and len(said) == off
+    assert (recorder.off, told.trouble) == (("first", "") if off else (None, "first")) and len(said) == off
     recorder.ranks.world = 1
     recorder.close()

@@ -228,7 +228,7 @@ def _loop(job: Job, scribe: TrainingSession | None, start: int, directory: Path)
             stack.enter_context(scribe)
         interrupted = stack.enter_context(interrupts())
         for step in range(start, steps + 1):
-            stop = any_process(interrupted() or (scribe is not None and scribe.telling.stop))
+            stop = any_process(interrupted() or (scribe is not None and scribe.recording.telling.stop))
             if scribe:
                 scribe.keep(step, lambda: state_of(job), force=step in (start, steps) or stop)
             if stop:

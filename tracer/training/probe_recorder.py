@@ -29,7 +29,6 @@ from tracer.model import QK_TAPS, Transformer
 from tracer.store import Variable
 from tracer.store.chunks import MOST_CHUNK
 from tracer.store.trace_layout import TraceLayout, layout, own_variables
-from tracer.training.clock import Clock
 
 SCALARS = (
     "train_loss", "val_loss", "icl_score", "repeat_loss", "first_copy_loss", "tokens_seen", "step_ms", "clip_factor",
@@ -82,7 +81,7 @@ def record_steps(config: TrainConfig, snapshots: list[int]) -> list[int]:
 
 
 class ProbeRecorder:
-    """Holds the probes, measures on them, and knows what the measuring cost."""
+    """Holds the probes, and measures on them."""
 
     def __init__(
         self, model: Transformer, config: RecordConfig, data: Data, own: OwnRecord | None = None,
@@ -128,7 +127,6 @@ class ProbeRecorder:
         self.is_own = data.is_own  # then nobody else can make these rows again, and they are kept
         self.tokenizer, self.config = data.tokenizer, model.config
         self.params = dict(model.named_parameters())
-        self.clock = Clock(self.device)
 
     def _held_out(self, data: Data, n: int) -> tuple[Tensor, Tensor | None]:
         """Held-out rows, and which of their targets count in a loss."""

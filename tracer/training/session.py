@@ -1,10 +1,8 @@
-"""The main process's side of training: keeps weights, records rows, logs lines, and says what all that cost."""
+"""The main process's side of training: keeps weights, records rows, and logs lines."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -21,11 +19,10 @@ from tracer.measures.strongest import induction_head
 from tracer.model import Transformer
 from tracer.model.generate import generate
 from tracer.store import Run, RunWriter
-from tracer.tracking import scalars
-from tracer.tracking.own_numbers import OwnNumbers
+from tracer.tracking.clock import Clock
+from tracer.tracking.recording import Recording
 from tracer.tracking.scalar_functions import ScalarFunctions
 from tracer.tracking.telling import Telling
-from tracer.training.clock import account
 from tracer.training.probe_recorder import ProbeRecorder, record_steps
 from tracer.training.progress import Terminal, perplexity
 
@@ -66,13 +63,11 @@ class TrainingSession:
         if not quiet:  # else a warning says it
             recorder.own.measures.say = self.terminal.say
         self.row: dict[str, Any] | None = None
-        self.last: dict[str, Any] = {}
-        self.extra_seconds, self.recorded = 0.0, 0
-        self.earlier: dict[str, float] = writer.meta.get("cost", {})
-        self.began = self.checkpointed = time.perf_counter()
-        self.checkpoint_every = CHECKPOINT_SECONDS
-        self.start, self.step, self.mark = start, start, (start, self.began)
-        self.telling, self.functions, self.own = telling, functions, OwnNumbers()
+        self.clock = Clock(recorder.device, start)
+        self.checkpointed, self.checkpoint_every = self.clock.began, CHECKPOINT_SECONDS
+        self.start = self.step = start
+        self.recording = Recording(self.clock, telling, functions)
+        self.recording.begin(writer, list(recorder.params))
         telling.begin(writer)
 
     def __enter__(self) -> TrainingSession:
@@ -122,12 +117,12 @@ class TrainingSession:
         due = force or age > self.checkpoint_every
         if not due and step not in self.snapshots and step not in self.states:
             return
-        with self.recorder.clock.timed():
-            began = self.recorder.clock.now()
+        with self.clock.timed():
+            began = self.clock.now()
             if due:  # before the snapshot: weights without a point to go on from would be a dead end
                 if step == self.start or self._healthy():
-                    self.writer.checkpoint(step, state(), cost=self._cost())
-                self.checkpointed = self.recorder.clock.now()
+                    self.writer.checkpoint(step, state(), cost=self.clock.cost())
+                self.checkpointed = self.clock.now()
                 self.checkpoint_every = between_points(self.checkpointed - began)
             if step in self.states:
                 self.writer.keep_state(step, state())
@@ -144,45 +139,38 @@ class TrainingSession:
         """
         if step not in self.records:
             return
-        step_ms = self._step_ms(step)
-        with self.recorder.clock.timed():
+        step_ms, last = self.clock.step_ms(step), step == self.config.steps
+        with self.clock.timed():
             self.norms = self.recorder.before_update()
-            training = time.perf_counter() - self.began - self.recorder.clock.seconds - self.extra_seconds
-            self.recorder.own.measures.begins(training, must=step == self.config.steps)
-            with_context = step % self.recorder.icl_every == 0 or step == self.config.steps
+            self.recorder.own.measures.begins(self.clock.training, must=last)
+            with_context = step % self.recorder.icl_every == 0 or last
             self.row = self.recorder.measure(self.model, step in self.snapshots, with_context)
             tokens = self.config.optim.batch_size * self.config.model.n_ctx
             if self.recorder.loss is not None and next_token is not None:
                 self.row[self.recorder.loss.name], loss = float(loss), next_token
             self.row |= {"train_loss": float(loss), "tokens_seen": float(step * tokens), "step_ms": step_ms}
-            self.functions.ask(self.own, self.model, step, training, must=step == self.config.steps)
-            self.row |= self.own.take(self.writer, self.row)
+            self.recording.ask(self.model, step, must=last)
 
     def write(self, step: int, lr: float | None, clip_factor: Tensor | None) -> None:
         """After the update (None: there was none, this is the last row): add u, store the row, log when due."""
         if self.row is None:
             return
-        with self.recorder.clock.timed():
+        with self.clock.timed():
             if lr is None or clip_factor is None:
                 self.row |= fetch(self.norms)
             else:
                 self.row |= {**self.recorder.after_update(self.norms, clip_factor), "learning_rate": lr}
-            self.writer.record(step, self.row)
-            named = functools.partial(scalars, self.row, list(self.recorder.params))
-            self.telling.record(self.writer, step, self.row, named)
-        self.last, self.row = self.row, None
-        self.recorded += 1
+            self.recording.write(step, self.row)
+        self.row = None
+        self.clock.records += 1
         self._show(step)
         if step % self.config.record.log_every == 0 or step == self.config.steps:
             self._log(step)
 
     def close(self, status: str, **facts: Any) -> Run:
         """End the run with a status, and print the cost of recording."""
-        cost = self._cost()
-        facts |= {"step": self.step, "cost": cost}
-        with contextlib.ExitStack() as ending:  # each, the last first, whatever the others raise
-            ending.callback(self.writer.close, status, **facts)
-            ending.callback(self.telling.end, self.writer, status, facts)
+        self.recording.end(status, {**facts, "step": self.step})
+        cost = self.writer.meta["cost"]
         if self.terminal.console.quiet:
             return Run(self.writer.dir)
         self.terminal.say(
@@ -190,7 +178,7 @@ class TrainingSession:
             f"{cost['recording_share']:.1%} of training time ({cost['recording_ms']:.0f} ms a record), "
             f"sample texts {cost['samples_share']:.1%}"
         )
-        diagnosis = examine(Run(self.writer.dir), self.telling.rules)
+        diagnosis = examine(Run(self.writer.dir), self.recording.telling.rules)
         self.terminal.say(f"Health: {'; '.join([verdict(diagnosis).text, *(one.title for one in diagnosis.findings)])}")
         return Run(self.writer.dir)
 
@@ -200,33 +188,12 @@ class TrainingSession:
         self.terminal.say(f"the loss is not finite at step {divergence['step']}. {divergence['text']}")
         return self.close("diverged", divergence=divergence)
 
-    def _cost(self) -> dict[str, float]:
-        """Seconds of training proper, and what recording and sample texts cost as a share of it, over all sessions."""
-
-        def so_far(name: str, now: float) -> float:
-            return self.earlier.get(name, 0.0) + now
-
-        total = so_far("seconds", time.perf_counter() - self.began)
-        writing, samples = (
-            so_far(name, now)
-            for name, now in (("writing_seconds", self.writer.seconds), ("samples_seconds", self.extra_seconds))
-        )
-        recording = so_far("recording_seconds", self.recorder.clock.seconds + self.writer.seconds) - writing
-        found = account(total, recording, writing, so_far("records", self.recorded), samples=samples)
-        return found | {"samples_seconds": samples, "samples_share": samples / found["training_seconds"]}
-
-    def _step_ms(self, step: int) -> float:
-        """Mean milliseconds of a step since the last record, without recording and sampling."""
-        now = self.recorder.clock.now() - self.recorder.clock.seconds - self.extra_seconds
-        (mark, then), self.mark = self.mark, (step, now)
-        return 1000 * (now - then) / (step - mark) if step > mark else float("nan")
-
     def _show(self, step: int) -> None:
-        tokens, ms = self.config.optim.batch_size * self.config.model.n_ctx, self.last["step_ms"]
-        rate = f"{1000 * tokens / ms:,.0f}" if ms == ms and ms > 0 else "-"
-        best = induction_head(self.last["induction"], self.last["induction_control"])
-        said = "none" if best is None else f"{self.last['induction'][best]:.2f}"
-        self.terminal.update(step, loss=f"{self.last['train_loss']:.3f}", best=said, rate=rate)
+        last, tokens = self.recording.row, self.config.optim.batch_size * self.config.model.n_ctx
+        rate = f"{1000 * tokens / last['step_ms']:,.0f}" if last["step_ms"] > 0 else "-"
+        best = induction_head(last["induction"], last["induction_control"])
+        said = "none" if best is None else f"{last['induction'][best]:.2f}"
+        self.terminal.update(step, loss=f"{last['train_loss']:.3f}", best=said, rate=rate)
 
     def _log(self, step: int) -> None:
         began = time.perf_counter()
@@ -234,11 +201,11 @@ class TrainingSession:
         self.writer.log(row)
         self.terminal.log(row, with_gradients=(step // self.config.record.log_every) % GRADIENTS_EVERY == 0)
         self._sample(step)
-        self.extra_seconds += time.perf_counter() - began
+        self.clock.samples += time.perf_counter() - began
 
     def _log_row(self, step: int) -> dict[str, Any]:
         """Everything a log line of the tutorials carries, and the strongest induction head, where one stands out."""
-        last = self.last
+        last = self.recording.row
         ratios = last.get("update_ratio", [float("nan")] * len(last["grad_norm"]))
         from_corpus = self.config.optim.batch_size * self.config.model.n_ctx * (1 - self.config.data.mix_share)
         epochs_a_step = from_corpus / self.data.n_train_tokens if self.data.n_train_tokens else None

@@ -145,12 +145,6 @@ def write(writer: RunWriter, found: dict[str, np.ndarray]) -> None:
         writer.flush()
 
 
-def first_broken(found: dict[str, np.ndarray]) -> int | None:
-    """The first step of what `take` gave whose loss was not finite."""
-    steps = found["step"][(found["told"] > 0) & ~np.isfinite(found["train_loss"])]
-    return int(steps[0]) if len(steps) else None
-
-
 def _mean(loss: Any) -> Tensor | float:
     """That of a tensor stays on its device, so that nobody waits for it."""
     if isinstance(loss, Tensor):

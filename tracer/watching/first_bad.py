@@ -91,6 +91,35 @@ class FirstBad:
         }  # fmt: skip
 
 
+class NotFinite:
+    """What is known of the first value of a training that is not finite."""
+
+    def __init__(self) -> None:
+        self.first: FirstBad | None = None
+        self.since: int | None = None
+        """The first step whose kept loss was not finite."""
+        self.facts: dict[str, Any] | None = None
+        """What run.json says of it, from when the training counts as diverged."""
+
+    def dated(self, steps: np.ndarray, losses: np.ndarray) -> None:
+        """Updates that are about to be written."""
+        bad = steps[~np.isfinite(losses)]
+        if self.since is None and len(bad):
+            self.since = int(bad[0])
+
+    def found(self, first: FirstBad | None, step: int) -> None:
+        """The training has diverged, seen at this step; None: nobody knows where."""
+        self.first = first or FirstBad("unknown", BadTensor(UNKNOWN), step, "")
+        self.facts = self.first.facts(self.first.step)
+
+    def told(self, step: int) -> str:
+        """In words, once all updates are dated; `step`: those made so far."""
+        assert self.first is not None
+        first = self.first if self.since is None else replace(self.first, loss="not finite")
+        self.facts = first.facts(step if self.since is None else self.since)
+        return self.facts["text"]
+
+
 @dataclass(frozen=True)
 class Model:
     """What is known of the model that is looked at."""

@@ -24,6 +24,45 @@ OF_BATCHES = {"shifted_loss": (len(TARGETS),), "silent_rows": ()} | dict.fromkey
 """What is said of each process's own batch, and their shapes; nan where they were not measured."""
 
 
+class Gathering:
+    """What the processes of one training tell each other at a record, and what they agreed on."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self.next = -1
+        """The step of the next record, of several processes,"""
+        self.stop = False
+        """and whether the training is asked to stop."""
+        self.trouble = ""
+        """What went wrong in this process, until the others are told."""
+        self.under_way = False
+
+    def of_all(
+        self, row: dict[str, Any], step: int, updates: Arrays, norms: Arrays, largest: Tensor | None, probing: Probing,
+        following: int, stop: bool,
+    ) -> str:  # fmt: skip
+        """Make the row of this step, and the updates, of this process those of all. `following`: the step of the next
+        record, by this process's clock; `stop`: was it asked to? Why nothing more can be recorded; empty where all is
+        well."""
+        mine = part(row, updates, norms, largest, self._ranks, probing) | {
+            "next": np.array(following), "stop": np.array(stop), "trouble": np.array(bool(self.trouble)),
+        }  # fmt: skip
+        self.under_way = True
+        every = self._ranks.all(mine)
+        self.under_way = False
+        if any(one["trouble"] for one in every):
+            return self.trouble or "another process could not measure; its own warning says why"
+        self.next, self.stop = int(every[0]["next"]), bool(every[0]["stop"])
+        together(every, row, step, updates, self._ranks, probing)
+        return ""
+
+    def may_wait(self, why: str) -> bool:
+        """This process failed. May it go on to the next record, where the others are told?"""
+        waits = self._ranks.world > 1 and self.next > 0 and not self.under_way
+        self.trouble = self.trouble or (why if waits else "")
+        return waits
+
+
 def part(
     row: Mapping[str, Any], updates: Arrays, norms: Arrays, largest: Tensor | None, ranks: Ranks, probing: Probing
 ) -> Arrays:  # fmt: skip

@@ -1,21 +1,19 @@
-"""What recording costs, and when the next measurement is due."""
+"""When the next measurement of somebody's training is due, by what recording costs."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 
-from tracer.training.clock import Clock, account
+from tracer.tracking.clock import Clock
 
 
 class Pace(Clock):
-    """A clock of two: training, and everything that recording adds to it.
-
-    Measurements and looks at training passes share `share` of the training time, half each; who asks for them at
+    """Measurements and looks at training passes share `share` of the training time, half each; who asks for them at
     certain steps (`every`, every pass) gets them there, whatever they cost.
     """
 
@@ -26,12 +24,7 @@ class Pace(Clock):
         """Seconds of recording that were spent on looking at passes."""
         self.checking = 0.0
         """And on whether the numbers of an update are finite."""
-        self.records = 0
-        self.writing: Callable[[], float] = float
-        """CPU seconds of the threads that write files, 0 until there are any: beside the training, on its cores."""
-        self.began = time.perf_counter()
-        self._mark = (self.began, 0, 0.0)
-        self._setup = self._last = self._pass = 0.0
+        self._last = self._pass = 0.0
 
     @contextlib.contextmanager
     def measuring(self) -> Iterator[None]:
@@ -40,8 +33,8 @@ class Pace(Clock):
         with self.timed():
             yield
         self.records += 1
-        if self.records == 1:  # libraries are loaded and the run is laid out, once: no share of every step
-            self._setup += self.seconds - before
+        if self.records == 1:
+            self.setup += self.seconds - before
         else:
             self._last = self.seconds - before
 
@@ -75,11 +68,6 @@ class Pace(Clock):
         """May so many seconds go into reading all numbers of this update? A quarter of `share` pays for them."""
         return self.checking + cost <= self.share / 4 * self.training
 
-    @property
-    def training(self) -> float:
-        """Seconds of training."""
-        return time.perf_counter() - self.began - self.seconds
-
     def due(self, step: int, last: int) -> bool:
         """Is a measurement due at this step? The last one was made at `last`; of the steps between, some may not have
         been counted one by one."""
@@ -99,18 +87,4 @@ class Pace(Clock):
     def _spent(self) -> float:
         """On measurements, with no more of the looks than their half."""
         looking = min(self.looking, self.share / 2 * self.training)
-        return self.seconds - self.looking - self._setup + looking + self.writing()
-
-    def step_ms(self, steps: int) -> float:
-        """Mean milliseconds of a step since this was last asked, without recording."""
-        (then, step, spent), now = self._mark, self.now()
-        self._mark = (now, steps, self.seconds)
-        made = steps - step
-        return 1000 * (now - then - (self.seconds - spent)) / made if made else float("nan")
-
-    def cost(self) -> dict[str, float]:
-        """In the words of our own runs: seconds in all, and recording as a share of the rest, setting up apart."""
-        total = time.perf_counter() - self.began
-        return account(total, self.seconds, self.writing(), self.records, setup=self._setup) | {
-            "setup_seconds": self._setup
-        }
+        return self.seconds - self.looking - self.setup + looking + self.writing()

@@ -20,16 +20,9 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import functools
 import math
-import os
-import sys
-import threading
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,20 +43,22 @@ from tracer.interventions.own_clamps import Given
 from tracer.store import ROOT, is_address, newest, open_run, unused
 from tracer.store.labels import Labels
 from tracer.store.places import is_path
-from tracer.tracking import scalars
-from tracer.tracking.own_numbers import LOGGED, OwnNumbers
+from tracer.tracking.own_numbers import LOGGED
+from tracer.tracking.recording import Recording
 from tracer.tracking.scalar_functions import ScalarFunctions, Scalars
 from tracer.tracking.telling import OnFinding, OnRecord, Telling
 from tracer.tracking.tracking import say
-from tracer.watching import gathering
+from tracer.watching import lifetime
 from tracer.watching.calls import Calls
 from tracer.watching.entrance import Entrance
-from tracer.watching.every_update import EveryUpdate, Loss, first_broken, write
+from tracer.watching.every_update import EveryUpdate, Loss, write
 from tracer.watching.finite_check import FiniteCheck
-from tracer.watching.first_bad import UNKNOWN, BadTensor, FirstBad
+from tracer.watching.first_bad import NotFinite
+from tracer.watching.gathering import Gathering
 from tracer.watching.held_out import HeldOut
 from tracer.watching.kept_sequences import kept
 from tracer.watching.loop_clamps import LoopClamps
+from tracer.watching.one_record import Begun, OneRecord
 from tracer.watching.pace import Pace
 from tracer.watching.pipelines import rehearsed
 from tracer.watching.probing import Probing
@@ -71,12 +66,11 @@ from tracer.watching.ranks import Ranks
 from tracer.watching.signs import Signs
 from tracer.watching.training_passes import LargestLogits, Looks
 from tracer.watching.undisturbed import undisturbed
-from tracer.watching.updates import Update, moved_by, unknown
+from tracer.watching.updates import moved_by, unknown
 from tracer.watching.weight_snapshots import Snapshots, rebuilding
 
 SHARE = 0.01
 """Of the training time that measuring may take, unless told otherwise."""
-FORKED = "this process was forked from the one that records; call tracer.watch in the process that trains"
 
 
 class LoopRecorder:
@@ -119,8 +113,6 @@ class LoopRecorder:
         """Updates made so far, those of the jobs before this one too."""
         self.off: str | None = None
         """Why nothing is recorded any more; None while all is well."""
-        self.last: dict[str, float] = {}
-        """The latest record that is complete, flat, by readable names: `loss/train`, `attn/L3H5/entropy`, ..."""
         self.max_logits: Tensor | None = None
         """[layer, head] of the step that was just made: the largest logit in its training passes, exactly, over all
         processes where every pass is looked at (`max_logits="every"`). nan where no score was seen; None where no pass
@@ -131,33 +123,29 @@ class LoopRecorder:
         if before is not None:  # nothing is held until it is again
             self._clamps.before(open_run(before).meta.get("clamp", []))
             self._facts["clamp"] = self._clamps.words
-        self._telling = Telling(track, on_record, on_finding, share, rules)
         self._labels = Labels.of(settings, note, tags)
         self._facts |= self._labels.facts
-        self._functions = ScalarFunctions(scalars, *(() if every else (share / 2, 0.0)))
-        self._facts |= {"scalars": self._functions.names} if self._functions.names else {}
+        self._recording = Recording(
+            self.pace, Telling(track, on_record, on_finding, share, rules),
+            ScalarFunctions(scalars, *(() if every else (share / 2, 0.0))),
+        )  # fmt: skip
+        self._facts |= {"scalars": names} if (names := self._recording.functions.names) else {}
         self._largest = LargestLogits(max_logits, self.pace, self.ranks)
-        self._snapshots = Snapshots(self.model, snapshot_mb)
-        self._row: dict[str, Any] | None = None
-        self._row_step = self.steps
-        self._update: Update | None = None
+        self._evaluation, self._every = float("nan"), EveryUpdate(self.pace)
+        self._finite, self._signs, self._not_finite = FiniteCheck(self.pace), Signs(self.model), NotFinite()
+        self._record = OneRecord(
+            self.model, self.pace, self._recording, self._signs, Snapshots(self.model, snapshot_mb), self.ranks,
+            self.steps,
+        )  # fmt: skip
+        self._gathering = Gathering(self.ranks)
         self._stepping: torch.optim.Optimizer | None = None
-        self._evaluation, self._every, self._own = float("nan"), EveryUpdate(self.pace), OwnNumbers()
-        self._pictures, self._since_picture, self._made, self._next = 0, 0, 0, -1
-        self._finite, self._signs = FiniteCheck(self.pace), Signs(self.model)
-        self._bad: FirstBad | None = None
-        self._bad_since: int | None = None
-        """The first value that was not finite, and the first step whose kept loss was not."""
-        self._divergence: dict[str, Any] | None = None
-        self._expected = self._gathering = self._stop = self._called = self._blind = self._asking = False
-        self._trouble = ""
-        """What went wrong in this process, until the others are told."""
+        self._made, self._called, self._blind = 0, False, False
         self._forked = False
         """Is this a forked process, in which `step` has not said so yet?"""
         self._entrance = Entrance()
         taken = self.dir != named and not self._resumes and self.ranks.rank == 0
-        for other in [one for one in _MADE if one.model is self.model]:  # of a loop that was interrupted, in a notebook
-            if other.probing is not None:
+        for other in lifetime.others_of(self.model):
+            if other.begun:
                 taken = False
                 say(f"manyeyes records this model in {self.dir.name} from now on: {other.dir.name} ends here")
             other.close(InterruptedError("the model is recorded anew"))
@@ -168,14 +156,23 @@ class LoopRecorder:
             register_optimizer_step_pre_hook(self._before_update),
             register_optimizer_step_post_hook(self._after_update),
         ]
-        _MADE.add(self)
-        at_exit(_close, weakref.ref(self))
+        lifetime.enters(self)
 
     def __enter__(self) -> LoopRecorder:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
         self.close(error)
+
+    @property
+    def last(self) -> dict[str, float]:
+        """The latest record that is complete, flat, by readable names: `loss/train`, `attn/L3H5/entropy`, ..."""
+        return self._recording.last
+
+    @property
+    def begun(self) -> bool:
+        """Is there a run that has not ended?"""
+        return self.probing is not None
 
     @property
     def max_logits_unseen(self) -> str:
@@ -185,7 +182,7 @@ class LoopRecorder:
     @property
     def should_stop(self) -> bool:
         """Did `on_finding` ask for the training to stop? Of several processes in all alike, from the next record on."""
-        return self._telling.stop if self.ranks.world == 1 else self._stop
+        return self._recording.telling.stop if self.ranks.world == 1 else self._gathering.stop
 
     def step(self, loss: Loss | None = None, *, at: int | None = None) -> None:
         """Count an update, and measure when that is due. `loss` is that of this step's batch, or several, of which the
@@ -193,7 +190,7 @@ class LoopRecorder:
         that counts them itself. Never raises: what goes wrong switches the recorder off, with a warning."""
         if self._forked:
             self._forked = False
-            say(f"manyeyes records nothing here: {FORKED}")
+            say(f"manyeyes records nothing here: {lifetime.FORKED}")
         if self.off is not None or self._calls is None:
             self._detach(optimizers=self._entrance.of_one)
             if self._clamps.clamps:  # whose windows go on
@@ -208,15 +205,17 @@ class LoopRecorder:
             loss = None if isinstance(loss, Tensor) and not has_values(loss) else loss  # of a dry run
             self._every.made(self.steps, loss, self._signs.print_of_update())
             self.max_logits = self._largest.of_step()
-            self._bad = self._bad or self._finite.of_update(self.steps, self._every.kept)
-            if self._bad is not None and self.ranks.world == 1:
+            bad = self._not_finite
+            bad.first = bad.first or self._finite.of_update(self.steps, self._every.kept)
+            if bad.first is not None and self.ranks.world == 1:
                 self._diverged()
                 return
             self._commit()
             self._made += 1
             self._called = self.probing is not None  # a sample before the first step is no call in the training
             self.steps = self.steps + 1 if at is None else at
-            due = self.pace.due(self.steps, self._row_step) if self.ranks.world == 1 else self.steps >= self._next
+            alone, last = self.ranks.world == 1, self._record.step
+            due = self.pace.due(self.steps, last) if alone else self.steps >= self._gathering.next
             if self.off is None and self.probing is not None and due:
                 self._measure()
 
@@ -224,7 +223,7 @@ class LoopRecorder:
         """Take along the loss of the loop's own evaluation of the model as it is now; of several processes, in all."""
         if self.off is None and self._calls is not None:
             with self._entrance, self._safely():
-                if self._row is None and self.probing is not None:  # else it is that of the first record
+                if self._record.row is None and self.probing is not None:  # else it is that of the first record
                     self._measure()
                 self._evaluation = float(loss)
 
@@ -239,7 +238,7 @@ class LoopRecorder:
         """
         if self.off is None and self._calls is not None:
             with self._entrance, self._safely():
-                kept = self._own.keep(numbers, LOGGED)
+                kept = self._recording.own.keep(numbers, LOGGED)
                 self._every.logged({name: x for name, x in kept.items() if not isinstance(x, np.ndarray)})
 
     def clamp(self, clamps: Given) -> None:
@@ -266,10 +265,10 @@ class LoopRecorder:
             if self.off is None and self.probing is not None:
                 together = self.ranks.world == 1 or error is None and not self.ranks.absent("close")
                 if error is None and together and not reloaded:
-                    if self._row is None:
+                    if self._record.row is None:
                         self._measure(last=True)
-                    elif self._snapshots.at != self.steps:  # the row of the last state waits for a step that never came
-                        self._snapshots.take(self.probing.writer, self.steps, last=True)
+                    elif self._record.snapshots.at != self.steps:  # its row waits for a step that never came
+                        self._record.snapshots.take(self.probing.writer, self.steps, last=True)
                 if together:
                     self._commit()
                 if lost := self._lost():
@@ -283,7 +282,7 @@ class LoopRecorder:
 
     def _lost(self) -> list[str]:
         """Names that were logged, of which neither a record nor an update has the latest value."""
-        waiting = self._own.waiting.items()
+        waiting = self._recording.own.waiting.items()
         return [name for name, value in waiting if isinstance(value, np.ndarray) or name in self._every.waiting]
 
     def _finish(self, error: BaseException | None = None) -> None:
@@ -293,20 +292,20 @@ class LoopRecorder:
             return
         facts: dict[str, Any] = {} if error is None else {"error": f"{type(error).__name__}: {error}"}
         facts |= {"recording_stopped": self.off} if self.off else {}
-        facts |= {"divergence": self._divergence} if self._divergence else {}
+        facts |= {"divergence": self._not_finite.facts} if self._not_finite.facts else {}
         stopped = error is not None or self.off or self.should_stop
-        status = "diverged" if self._divergence else "stopped" if stopped else "finished"
-        facts |= {"step": self.steps, "cost": self.pace.cost()}
+        status = "diverged" if self._not_finite.facts else "stopped" if stopped else "finished"
+        if self._recording.writer is None:  # the first record failed
+            self._recording.begin(probing.writer, list(probing.params))
         with contextlib.ExitStack() as ending:  # each, the last first, whatever the others raise
             ending.callback(self.ranks.leave)
-            ending.callback(probing.writer.close, status, **facts)
-            ending.callback(self._telling.end, probing.writer, status, facts)
+            ending.callback(self._recording.end, status, {**facts, "step": self.steps})
             if self.ranks.world == 1:  # of several processes, what has not become that of all is of none
                 write(probing.writer, self._every.take())
 
     def _call_begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The model is called, by the training or by an evaluation."""
-        if self.off is not None or self._calls is None or self._asking or rehearsed():
+        if self.off is not None or self._calls is None or self._record.asking or rehearsed():
             return
         if torch.is_grad_enabled():
             self._entrance.trains()
@@ -328,15 +327,15 @@ class LoopRecorder:
             if torch.is_grad_enabled():
                 self._finite.called(args, kwargs)
                 with self.pace.checks():
-                    self._signs.called(args, kwargs, record=self._row is not None)
+                    self._signs.called(args, kwargs, record=self._record.row is not None)
             self._largest.pass_begins(self._calls.at, args, kwargs)
 
     def _call_ended(self, module: nn.Module, kwargs: dict[str, Any], output: Any) -> None:
         with self._entrance.unless_busy() as free, self._safely():
-            if not free or self._blind or self._asking:
+            if not free or self._blind or self._record.asking:
                 return
             self._every.returned(module, kwargs, output)
-            if self._row is not None and torch.is_grad_enabled():
+            if self._record.row is not None and torch.is_grad_enabled():
                 with self._looking():
                     self._signs.returned(output)
 
@@ -367,11 +366,11 @@ class LoopRecorder:
         else:
             self._largest.watch(self.model, self.probing.watcher.map, self._looking)
         self._finite.watch(self.probing.anatomy, lambda: undisturbed(self.model, self.pace.device))
+        self._recording.begin(self.probing.writer, list(self.probing.params))
         if self.probing.writer is not None:
             self._labels.write_note(self.dir)
-            self.pace.writing = functools.partial(getattr, self.probing.writer, "seconds")
             try:
-                self._telling.begin(self.probing.writer)
+                self._recording.telling.begin(self.probing.writer)
             except ValueError as error:
                 say(f"manyeyes tells no tracker, recording and training go on: {error}")
 
@@ -390,9 +389,9 @@ class LoopRecorder:
             self._finite.optimised()
             if closure is None:
                 self.check(optimizer)
-            if self._update is not None:
+            if self._record.update is not None:
                 with self._measuring():
-                    self._update.starts(optimizer)
+                    self._record.update.starts(optimizer)
 
     def check(self, optimizer: torch.optim.Optimizer) -> None:
         """The gradients of an update are there, and its optimiser has not begun: is everything finite?"""
@@ -406,9 +405,9 @@ class LoopRecorder:
                 return
             if self.off is None and self._stepping is optimizer:
                 self._finite.after(kwargs.get("closure", args[1] if len(args) > 1 else None) is not None)
-            if self._update is not None and self._stepping is optimizer:
+            if self._record.update is not None and self._stepping is optimizer:
                 with self._measuring():
-                    self._update.ended()
+                    self._record.update.ended()
             self._stepping = None
 
     @contextlib.contextmanager
@@ -423,116 +422,64 @@ class LoopRecorder:
 
     def _measure(self, last: bool = False) -> None:
         assert self.probing is not None
-        self._expected = True
-        step_ms = self.pace.step_ms(self._made)
-        with self.pace.measuring():
-            picture = last or self._since_picture >= self._pictures // 10  # ever rarer: about 10 ln(records) in all
-            self._since_picture = 0 if picture else self._since_picture + 1
-            self._pictures += picture
-            self._row_step = self.steps
-            if self.pace.every is not None:  # else the pace of all records is that of what they cost
-                self._added.measures.begins(self.pace.training, must=last or self.ranks.world > 1)
-            self._row = {
-                **self.probing.measure(self.steps, picture), "step_ms": step_ms,
-                "unmoved": self._signs.unmoved(self.probing.params),
-            }  # fmt: skip
-            self._ask(last)
-            self._update = Update(self.probing.params, self._measuring, self.probing.heads)
-            if self._stepping is not None:
-                self._update.starts(self._stepping)
-            if picture:
-                self._snapshots.take(self.probing.writer, self.steps, last)
+        self._record.measure(self.probing, self.steps, self._made, last, self._stepping, self._measuring)
         if self.probing.broken:
             self._diverged()
 
-    def _ask(self, last: bool) -> None:
-        """What functions give of the model as it is now; of several processes in each, as one may need all of them."""
-        if not self._functions.names:
-            return
-        must = last or self.ranks.world > 1
-        self._asking = True
-        try:
-            with undisturbed(self.model, self.pace.device), torch.compiler.set_stance("force_eager"):
-                self._functions.ask(self._own, self.model, self.steps, self.pace.training, must)
-        finally:
-            self._asking = False
-
     def _commit(self) -> None:
         """The row of the last measurement, now that its step is over; and what is known of the updates before it."""
-        expected, self._expected = self._expected, False
-        row, self._row = self._row, None
-        update, probing = self._let_go(), self.probing
+        begun, probing = self._record.ends(), self.probing
         if probing is None:
             self._evaluation = float("nan")  # of weights that no record is about
-            return
-        if not expected:
-            if probing.writer is not None and self.ranks.world == 1 and (self._every.due() or self._bad is not None):
-                write(probing.writer, self._dated(self._every.take()))
-            return
+        elif begun is not None:
+            self._complete(begun, probing)
+        elif (writer := probing.writer) is not None and self.ranks.world == 1:
+            if not self._every.due() and self._not_finite.first is None:
+                return
+            write(writer, self._dated(self._every.take()))
+
+    def _complete(self, begun: Begun, probing: Probing) -> None:
+        """A record of what all processes found."""
+        alone = self.ranks.world == 1
         with self.pace.timed():
-            updates = self._every.take()
-            row = self._together(row or {}, update, updates, probing)
-            if self.off is None:
-                self._record(row, updates, probing)
-        together = self.ranks.world > 1 and (
-            self._bad_since is not None or not math.isfinite(row.get("train_loss", 0.0))
-        )
-        if together and self.off is None and self._divergence is None:
+            row, updates = begun.row | self._signs.row(), self._every.take()
+            norms = unknown(probing.params, probing.heads) if begun.update is None else begun.update.norms()
+            wrong = self._gathering.of_all(
+                row, self._record.step, updates, norms, self._largest.of_record(), probing,
+                0 if alone else self.pace.next_after(self.steps, self._made), self._recording.telling.stop,
+            )  # fmt: skip
+            if wrong:
+                self._switch_off(wrong)
+                return
+            self._write(row, self._dated(updates), probing)
+        broken = self._not_finite.since is not None or not math.isfinite(row.get("train_loss", 0.0))
+        if broken and not alone and self.off is None and self._not_finite.facts is None:
             self._diverged()
 
-    def _together(
-        self, row: dict[str, Any], update: Update | None, updates: dict[str, np.ndarray], probing: Probing
-    ) -> dict[str, Any]:
-        """One record of what all processes found; `updates` is made that of all."""
-        norms = unknown(probing.params, probing.heads) if update is None else update.norms()
-        row |= self._signs.row()
-        mine = gathering.part(row, updates, norms, self._largest.of_record(), self.ranks, probing) | {
-            "next": np.array(self.pace.next_after(self.steps, self._made) if self.ranks.world > 1 else 0),
-            "stop": np.array(self._telling.stop), "trouble": np.array(bool(self._trouble)),
-        }  # fmt: skip
-        self._gathering = True
-        every = self.ranks.all(mine)
-        self._gathering = False
-        if any(one["trouble"] for one in every):
-            self._switch_off(self._trouble or "another process could not measure; its own warning says why")
-            return {}
-        self._next, self._stop = int(every[0]["next"]), bool(every[0]["stop"])
-        gathering.together(every, row, self._row_step, updates, self.ranks, probing)
-        self._dated(updates)
-        return row
-
-    def _record(self, row: dict[str, Any], updates: dict[str, np.ndarray], probing: Probing) -> None:
-        """Write a record, and tell who wants to know."""
+    def _write(self, row: dict[str, Any], updates: dict[str, np.ndarray], probing: Probing) -> None:
         if math.isfinite(self._evaluation):
             row["val_loss"], self._evaluation = self._evaluation, float("nan")
-        row |= self._own.take(probing.writer, row)
-        self.last = scalars(row, list(probing.params))
-        if (writer := probing.writer) is None:
-            return
-        write(writer, updates)
-        writer.record(self._row_step, row)
-        writer.status("training", {"step": self.steps, "cost": self.pace.cost()})
-        self._finite.recorded(self._row_step, row)
-        self._telling.record(writer, self._row_step, row, lambda: self.last)
+        step, writer = self._record.step, probing.writer
+        if writer is not None:
+            write(writer, updates)
+            writer.status("training", {"step": self.steps, "cost": self.pace.cost()})
+        self._recording.write(step, row)
+        if writer is not None:
+            self._finite.recorded(step, row)
 
     def _dated(self, updates: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Updates that are about to be written: the first of them whose loss was not finite is remembered."""
-        if self._bad_since is None:
-            self._bad_since = first_broken(updates)
+        told = updates["told"] > 0
+        self._not_finite.dated(updates["step"][told], updates["train_loss"][told])
         return updates
 
     def _diverged(self) -> None:
         """Not finite: say where first, keep what was recorded, and stop recording."""
         assert self.probing is not None
-        found = (
-            self._bad or self.probing.not_finite(self.steps) or FirstBad("unknown", BadTensor(UNKNOWN), self.steps, "")
-        )
-        self._bad, self._divergence = found, found.facts(found.step)
+        bad = self._not_finite
+        bad.found(bad.first or self.probing.not_finite(self.steps), self.steps)
         self._commit()
-        since = self._bad_since
-        found = found if since is None else replace(found, loss="not finite")
-        self._divergence = found.facts(self.steps if since is None else since)
-        self._switch_off(self._divergence["text"])
+        self._switch_off(bad.told(self.steps))
 
     @contextlib.contextmanager
     def _safely(self, in_hook: bool = False) -> Iterator[None]:
@@ -543,15 +490,13 @@ class LoopRecorder:
             if self.off is not None:  # what fails after the first trouble fails for it
                 return
             why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-            if self.ranks.world > 1 and self._next > 0 and not self._gathering:
-                self._trouble = self._trouble or why  # the others go on to the next record, where they are told
-            else:
+            if not self._gathering.may_wait(why):
                 self._switch_off(why, detach=not in_hook and self._entrance.of_one)
 
     def _switch_off(self, why: str, detach: bool = True) -> None:
         if self.off is not None:  # the first reason counts: what fails after it fails for it
             return
-        self.off, self._row = why, None
+        self.off, self._record.row = why, None
         self._detach(optimizers=detach)
         with contextlib.suppress(Exception):  # a full disk is what may have switched it off
             self._finish()
@@ -559,40 +504,17 @@ class LoopRecorder:
         then = "and the training, which is ours" if ours else "training goes on"
         say(f"manyeyes stopped recording {self.dir.name}, {then}. Why: {why}")
 
+    def forked(self) -> None:
+        """This is a forked process: the threads that write and the training are in the other one."""
+        self.off, self._forked = self.off or lifetime.FORKED, self.off is None
+        self.probing = self._record.row = None
+        self._entrance.forked()
+
     def _detach(self, optimizers: bool = True) -> None:
-        self._let_go()
+        self._record.let_go()
         self._largest.end()
         if self._calls is not None:
             self._calls.remove()
             self._calls = None
         while optimizers and self._handles:
             self._handles.pop().remove()
-
-    def _let_go(self) -> Update | None:
-        """The update that was being measured, which no longer hears of it."""
-        update, self._update = self._update, None
-        if update is not None:
-            update.remove()
-        return update
-
-
-_MADE: weakref.WeakSet[LoopRecorder] = weakref.WeakSet()
-
-
-def _in_fork() -> None:
-    """Of a forked process: the threads that write and the training are in the other one."""
-    for one in _MADE:
-        one.off, one._forked = one.off or FORKED, one.off is None
-        one.probing = one._row = None
-        one._entrance.forked()
-
-
-os.register_at_fork(after_in_child=_in_fork)
-at_exit = getattr(threading, "_register_atexit", atexit.register)
-"""Before the program's pools of threads end, which writing needs; plain atexit comes after them."""
-
-
-def _close(recorder: weakref.ref[LoopRecorder]) -> None:
-    """At the end of the program: an error that reached the top says that training was not finished."""
-    if (one := recorder()) is not None and one.probing is not None:
-        one.close(getattr(sys, "last_exc", None) or getattr(sys, "last_value", None))

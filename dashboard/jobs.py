@@ -43,7 +43,9 @@ class Started:
     log: Path
     process: Process | subprocess.Popen[bytes]
     command: str = "train"
-    """Of the command line: train, resume, fork, replay, open, sweep or reproduce."""
+    """Of the command line: train, resume, fork, replay, remedy, open, sweep or reproduce."""
+    about: str = ""
+    """Of a remedy, the kind of the finding."""
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -73,8 +75,8 @@ class Started:
 
 
 _STARTED: dict[Path, Started] = {}
-_SWEEPS: dict[Path, Started] = {}
-"""By the run that is swept: beside a process that trains it."""
+_BESIDE: dict[tuple[Path, str], Started] = {}
+"""Sweeps and remedies, by the run that they are about: beside a process that trains it."""
 _SERIES: list[Started] = []
 """The last `tracer reproduce`, which trains several runs one after the other."""
 
@@ -165,14 +167,34 @@ def sweep(run: Run) -> Started:
     found = sweeping(run)
     if found is not None and found.alive:
         return found
-    one = _popen(run.dir, Asked(command="sweep", name=run.name, of=str(run.dir.resolve())), f"{run.name}.sweep")
-    _SWEEPS[run.dir.resolve()] = one
+    return _beside(run, Asked(command="sweep", name=run.name, of=str(run.dir.resolve())))
+
+
+def _beside(run: Run, asked: Asked) -> Started:
+    one = replace(_popen(run.dir, asked, f"{run.name}.{asked.command}"), about=" ".join(asked.options))
+    _BESIDE[run.dir.resolve(), asked.command] = one
     return one
 
 
 def sweeping(run: Run) -> Started | None:
     """The sweep of this run that was started here last, also when it has ended."""
-    return _SWEEPS.get(run.dir.resolve())
+    return _BESIDE.get((run.dir.resolve(), "sweep"))
+
+
+def remedy(run: Run, kind: str) -> Started:
+    """Start `tracer remedy`: again from before a finding of this kind, as it was and with each change that may help."""
+    found = remedying(run)
+    if found is not None and found.alive:
+        return found
+    command = f"remedy --finding {kind}"
+    _refuse_code(run, command)
+    _refuse_clamps(run, command, run.config)
+    return _beside(run, Asked(command="remedy", name=run.name, of=str(run.dir.resolve()), options=(kind,)))
+
+
+def remedying(run: Run) -> Started | None:
+    """Those for this run that were started here last, also when they have ended."""
+    return _BESIDE.get((run.dir.resolve(), "remedy"))
 
 
 def reproduce(names: list[str]) -> Started:
@@ -242,7 +264,7 @@ def not_begun() -> list[Waiting]:
     """What waits in other dashboards on this folder, and what was lost with one that ended; nothing where read-only."""
     if read_only():
         return []
-    ours = {one.process.ticket.path for one in [*_STARTED.values(), *_SWEEPS.values(), *_SERIES]
+    ours = {one.process.ticket.path for one in [*_STARTED.values(), *_BESIDE.values(), *_SERIES]
             if isinstance(one.process, Process) and one.process.ticket is not None}  # fmt: skip
     return [one for one in waiting.waiting() if one.path not in ours]
 
@@ -272,6 +294,8 @@ def _again(asked: Asked) -> Started:
             return fork(Run(asked.of), asked.step, asked.name, asked.steps, ", ".join(asked.options))
         case "replay":
             return replay(Run(asked.of), asked.step, asked.steps, asked.name)
+        case "remedy":
+            return remedy(Run(asked.of), *asked.options[:1])
         case "resume":
             return resume(Run(asked.of))
         case "sweep":
@@ -351,6 +375,8 @@ def arguments(asked: Asked) -> list[str]:
             return ["fork", asked.of, *sizes, "--clamp", *asked.options]
         case "replay":
             return ["replay", asked.of, f"{asked.step}:{asked.steps}", *run]
+        case "remedy":
+            return ["remedy", asked.of, "--finding", *asked.options]
         case "reproduce":
             return ["reproduce", *asked.options]
         case "resume" | "sweep":

@@ -20,6 +20,13 @@ def tiny(directory: Path, **changes) -> TrainConfig:
     return replace(config, **changes)
 
 
+def diverging(directory: Path, **optim: float) -> TrainConfig:
+    """A model without norms, which diverges at a rate of 1."""
+    config = tiny(directory, steps=30)
+    moved = replace(config.optim, **{"name": "sgd", "warmup": 0, "clip": None, "lr": 1.0, **optim})
+    return replace(config, model=replace(config.model, norm="none"), optim=moved)
+
+
 def start(directory: Path, *options: str) -> subprocess.Popen:
     """The command line, in a process of its own until the end of the test; what it prints is in `<directory>.txt`."""
     with directory.with_suffix(".txt").open("w") as output:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from tracer.tracking.own_numbers import scalar
     from tracer.training.loop import fork, resume
     from tracer.training.own_loss import LossBatch
+    from tracer.training.remedy import remedy
     from tracer.training.replay import replay
     from tracer.watching.callbacks import LightningCallback, TrainerCallback
     from tracer.watching.opening import open_hf
@@ -66,7 +67,8 @@ _HOME = {
     "head_test": "ablate.own_tests", "patch": "ablate.patching", "role": "analysis.head_roles",
     "roles": "analysis.head_roles", "load_hf": "huggingface.loading", "open_hf": "watching.opening",
     "Layout": "huggingface.architectures", "watch": "watching.watch", "list_runs": "store", "open_run": "store",
-    "fork": "training.loop", "replay": "training.replay", "resume": "training.loop", "train": "watching.train",
+    "fork": "training.loop", "remedy": "training.remedy", "replay": "training.replay", "resume": "training.loop",
+    "train": "watching.train",
     "sweep_run": "analysis.run_sweep", "diagnose": "diagnosis", "to_bridge": "export.bridge",
     "to_huggingface": "export.to_huggingface",
     "attends": "hooks.declarations", "ClampedHead": "interventions.own_clamps", "LossBatch": "training.own_loss",
@@ -83,9 +85,9 @@ __all__ = [
     "PRESETS", "ClampedHead", "DataConfig", "Layout", "LightningCallback", "LossBatch", "ModelConfig", "OptimConfig",
     "Probe", "RecordConfig", "RowBlock", "Run", "TrainConfig", "TrainerCallback", "Transformer", "ablate", "attends",
     "clamp", "data", "diagnose", "diagnosis", "fork", "head_test", "heads", "list_runs", "load_hf", "logit_attribution",
-    "logit_lens", "measure", "measures", "open_hf", "open_run", "patch", "pictures", "preset", "probes", "replay",
-    "resume", "role", "roles", "rule", "scalar", "show", "store", "survey", "sweep_run", "to_bridge", "to_huggingface",
-    "train", "watch", "why",
+    "logit_lens", "measure", "measures", "open_hf", "open_run", "patch", "pictures", "preset", "probes", "remedy",
+    "replay", "resume", "role", "roles", "rule", "scalar", "show", "store", "survey", "sweep_run", "to_bridge",
+    "to_huggingface", "train", "watch", "why",
 ]  # fmt: skip
 
 

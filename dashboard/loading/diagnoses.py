@@ -11,6 +11,7 @@ from dashboard import loading
 from dashboard.loading.kept import AS_RECORDED, OF_A_STEP
 from dashboard.loading.rows import evenly
 from tracer.diagnosis import Diagnosis, examine
+from tracer.diagnosis.futures import Future, judged
 from tracer.diagnosis.own_rules import given_rules
 from tracer.measures.aliases import Head
 from tracer.measures.chance import uniform_entropy
@@ -36,6 +37,12 @@ def _diagnosis(run: Run, rules: tuple[str, ...]) -> Diagnosis:
         found = examine(run)
         return replace(found, wrong=[*found.wrong, str(error)])
     return examine(run, rules)
+
+
+@st.cache_data(max_entries=256, show_spinner=False, hash_funcs=AS_RECORDED)
+def future(run: Run) -> Future:
+    """What became of a finding in a run that `tracer remedy` made."""
+    return judged(run)
 
 
 @dataclass(frozen=True)

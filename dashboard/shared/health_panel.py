@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard import loading, navigation, state, theme
 from dashboard.loading import diagnoses
-from dashboard.shared import closer
+from dashboard.shared import closer, what_helps
 from tracer.diagnosis import RULES, Diagnosis, Finding, Severity, verdict
 from tracer.store import Run
 from tracer.store.stretch import Stretch
@@ -93,6 +93,8 @@ def _draw_finding(run: Run, one: Finding, i: int, rule: str) -> None:
                 st.text(f"{label}: {text}.")
             with st.container(key=f"health-source-{i}"):
                 st.text(f"Source: {one.source}.")
+        if run.can("recipe") and one.kind in RULES:
+            what_helps.draw(run, one, f"{i}")
 
 
 def _look(one: Finding) -> None:

@@ -52,10 +52,10 @@ def packages_read_once() -> Iterator[None]:
 def none_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A server that has started nothing yet, and no process of its left behind."""
     monkeypatch.setattr(jobs, "_STARTED", {})
-    monkeypatch.setattr(jobs, "_SWEEPS", {})
+    monkeypatch.setattr(jobs, "_BESIDE", {})
     monkeypatch.setattr(jobs, "_SERIES", [])
     yield
-    for one in [*jobs._STARTED.values(), *jobs._SWEEPS.values(), *jobs._SERIES]:
+    for one in [*jobs._STARTED.values(), *jobs._BESIDE.values(), *jobs._SERIES]:
         if one.alive:
             one.process.kill()
             one.process.wait()

@@ -124,6 +124,23 @@ class Replay(StrictModel):
     """The step at which that run diverged, too."""
 
 
+class RemedyOf(StrictModel):
+    """Of a training from before a finding of another run, as it was or with one change."""
+
+    run: Word
+    created: Annotated[str, Field(max_length=64)]
+    """Of that run,"""
+    kind: Word
+    step: Count
+    """and of the finding."""
+    name: Word
+    words: Word
+    named: bool
+    """Did the finding's advice speak of this change?"""
+    start: Count
+    until: Count
+
+
 def _clamp(text: str) -> str:
     Clamp.parse(text)
     return text
@@ -174,6 +191,7 @@ class Meta(StrictModel):
     config: Facts = {}
     """Of a run that `tracer train` made, checked by `TrainConfig` itself."""
     replay: Replay | None = None
+    remedy: RemedyOf | None = None
     layers: Annotated[list[RecordedLayer], Field(max_length=MOST_LAYERS)] = []
     """Of every other run: where attention was seen."""
     d_vocab: Vocabulary | None = None

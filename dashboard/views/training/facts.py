@@ -10,11 +10,12 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
-from dashboard.loading import head_scores
+from dashboard.loading import diagnoses, head_scores
 from dashboard.loading.run_summaries import recent_ms
 from dashboard.shared.run_bar import tokens_per_second
 from tracer.analysis import training_curves
 from tracer.analysis.head_sets import THRESHOLD
+from tracer.diagnosis import Advice
 from tracer.store import About, Run, nearest_row
 
 if TYPE_CHECKING:
@@ -151,8 +152,8 @@ def draw_divergence(run: Run) -> None:
             f"What grew first: {_place(before)} reached {theme.fmt(before['value'])} at step {int(before['step']):,}, "
             "more than a hundred times what it began with."
         )
-    if found.get("cause") not in ("weight", "loss", "gradient"):
-        lines.append(_remedy(run))
+    if found.get("cause") not in ("weight", "loss", "gradient"):  # of these `how` says it
+        lines += [f"{label}: {theme.unmarked(text)}." for label, text in _advice(run).texts().items()]
     st.error("  \n".join(lines), icon=":material/error:", title="This run diverged")
     if found.get("how"):
         st.text(str(found["how"]))
@@ -167,14 +168,10 @@ def draw_divergence(run: Run) -> None:
         )
 
 
-def _remedy(run: Run) -> str:
-    """What usually helps, beginning with what this run did without, as far as its configuration is known."""
-    lacks = ["clipping of gradients"]
-    if run.can("recipe"):
-        config = run.config
-        lacks = ["clipping of gradients"] if config.optim.clip is None else []
-        lacks += ["a norm in front of every sublayer"] if config.model.norm == "none" else []
-    return f"What usually helps: {', or '.join([*lacks, 'a lower learning rate'])}."
+def _advice(run: Run) -> Advice:
+    """Health's, so that both say the same."""
+    found = diagnoses.diagnosis(run).findings
+    return next((one.advice for one in found if one.kind == "divergence"), Advice())
 
 
 def _place(finding: dict[str, Any]) -> str:

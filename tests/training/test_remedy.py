@@ -1,0 +1,135 @@
+"""What would have helped: as it was equals the run, each change is judged by the same rule, and nothing is lost."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+
+from tests.trainings import diverging
+from tracer.config import ModelConfig, OptimConfig, TrainConfig
+from tracer.diagnosis import examine
+from tracer.diagnosis.causes import lasting_causes, smaller_steps
+from tracer.diagnosis.findings import Advice, Finding
+from tracer.diagnosis.futures import made_for
+from tracer.diagnosis.remedies import named, remedies
+from tracer.files.sealed import pack
+from tracer.model import Transformer
+from tracer.store import Run
+from tracer.store.check import check
+from tracer.store.layout import snapshot_path
+from tracer.training import loop
+from tracer.training.remedy import plan, remedy
+
+
+@pytest.fixture(scope="module")
+def sick(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    run = loop.train(diverging(tmp_path_factory.mktemp("runs") / "sick"), quiet=True)
+    assert run.status == "diverged"
+    return run
+
+
+def test_what_helps_is_told_from_what_does_not(sick: Run) -> None:
+    step = sick.meta["divergence"]["step"]
+    seen = []
+    found = remedy(sick, tries=("rate", "dropout"), until=step + 20, quiet=True, progress=seen.append)
+    was, rate, dropout = found
+    assert seen == found and [one.name for one in found] == ["as it was", "rate", "dropout"]
+    assert was.run.meta["divergence"]["step"] == was.since == step and was.run.status == "diverged"
+    for name in ("train_loss", "entropy", "grad_norm"):  # bit for bit what the run recorded
+        n = sick.trace.sizes["step"]
+        np.testing.assert_array_equal(was.run.trace[name][: n - 1], sick.trace[name][: n - 1])
+    assert (was.named, rate.named, dropout.named) == (False, True, False) and not was.helped
+    assert rate.run.config.optim.lr == 0.25 and rate.run.config.model == sick.config.model
+    assert rate.words == "learning rate 0.25, not 1"
+    for one in (rate, dropout):
+        assert one.helped == ("divergence" not in [f.kind for f in examine(one.run).findings])
+        assert one.since == (one.run.meta.get("divergence") or {}).get("step") and not check(one.run.dir).damaged
+    assert [one.dir for one in made_for(sick, "divergence")] == [one.run.dir for one in found]
+
+
+def test_what_is_there_is_not_trained_again(sick: Run) -> None:
+    until = sick.meta["divergence"]["step"] + 20
+    before = [(one.dir, one.meta["created"]) for one in (f.run for f in remedy(sick, tries=("rate",), until=until))]
+    again = remedy(sick, tries=("rate",), until=until, quiet=True)
+    assert [(one.run.dir, one.run.meta["created"]) for one in again] == before
+    with pytest.raises(ValueError, match="another stretch: move it away"):
+        remedy(sick, tries=("rate",), until=until + 1, quiet=True)
+
+
+def test_a_change_of_the_model_begins_at_0(sick: Run) -> None:
+    (norm,) = (one for one in remedies(sick.config) if one.name == "norm")
+    assert not norm.keeps_model and norm.config.model.norm == "rms"
+    found = remedy(sick, tries=("norm",), until=sick.meta["divergence"]["step"] + 20, quiet=True)
+    assert found[1].run.meta["parent"] is None and found[1].run.config.model.norm == "rms"
+    assert found[1].run.meta["remedy"]["name"] == "norm" and found[1].run.config.seed == sick.config.seed
+
+
+def test_a_run_that_is_not_had_again_has_no_futures(tmp_path: Path) -> None:
+    """Weights that somebody changed stand for another machine, on which sums come out otherwise."""
+    config = diverging(tmp_path / "r")
+    run = loop.train(replace(config, record=replace(config.record, snapshot_every=1)), quiet=True)
+    step = run.steps[1]
+    weights = cast(Transformer, run.model(step)).state_dict()
+    weights["embed.W_E"][0, 0] += 0.5
+    snapshot_path(run.dir, step).write_bytes(pack(weights))
+    with pytest.raises(ValueError, match=rf"not had again to the bit: weights part at step {step}, by up to 0\.5"):
+        remedy(run, tries=("rate",), quiet=True)
+    assert [one.dir.name for one in made_for(run, "divergence")] == ["r-divergence-as-it-was"]
+
+
+def test_a_stretch_that_does_not_show_the_finding_tells_nothing(sick: Run, tmp_path: Path) -> None:
+    run = loop.train(diverging(tmp_path / "calm", lr=1e-2), quiet=True)
+    finding = Finding("divergence", "bad", "the run diverged", 20, (), "", Advice(), "")
+    what = plan(run, finding, tries=("rate",))
+    assert (what.start, what.until, [one.name for one in what.tried]) == (0, 30, ["rate"])
+    assert what.words().startswith("calm, the run diverged since step 20: from the kept state of step 0 to step 30")
+    with pytest.raises(ValueError, match="from step 0 to 30, calm shows no 'the run diverged': the stretch is too"):
+        remedy(run, finding, tries=("rate",), quiet=True)
+    with pytest.raises(ValueError, match="no divergence was found|nothing was found"):
+        remedy(run, "divergence", quiet=True)
+    with pytest.raises(ValueError, match="'colder' is no change that can be tried of sick: rate, faster, warmup"):
+        plan(sick, tries=("colder",))
+    with pytest.raises(ValueError, match="give a later step"):
+        plan(sick, until=1)
+
+
+def test_each_change_is_of_what_the_run_had() -> None:
+    config = TrainConfig(
+        model=ModelConfig(attn_scale="none", norm="none", dropout=0.45),
+        optim=OptimConfig(name="muon", lr=0.02, adam_lr=0.004, warmup=30, clip=None, weight_decay=0.02),
+    )
+    tried = {one.name: one for one in remedies(config)}
+    assert list(tried) == ["rate", "faster", "warmup", "clip", "decay", "no-decay", "dropout", "scale", "norm"]
+    o = {name: one.config.optim for name, one in tried.items()}
+    assert (o["rate"].lr, o["rate"].adam_lr) == (0.005, 0.001) and (o["faster"].lr, o["faster"].adam_lr) == (
+        0.08,
+        0.016,
+    )
+    assert (o["warmup"].warmup, o["clip"].clip, o["decay"].weight_decay, o["no-decay"].weight_decay) == (120, 1, 0.2, 0)
+    m = {name: one.config.model for name, one in tried.items()}
+    assert (m["dropout"].dropout, m["scale"].attn_scale, m["norm"].norm) == (0.5, "d_head", "rms")
+    assert [name for name, one in tried.items() if not one.keeps_model] == ["scale", "norm"]
+    for name, one in tried.items():  # one thing at a time
+        parts = [part for part in ("model", "optim") if getattr(one.config, part) != getattr(config, part)]
+        assert len(parts) == 1 and one.words.count(" not ") + one.words.startswith("no ") >= 1, name
+    plain = TrainConfig(optim=OptimConfig(clip=2.0, weight_decay=0.0, warmup=10))
+    less = {one.name: one.config.optim for one in remedies(plain)}
+    assert "no-decay" not in less and "norm" not in less and less["decay"].weight_decay == 0.1
+    assert less["clip"].clip == 0.5 and less["warmup"].warmup == 100
+
+
+def test_the_advice_names_its_changes() -> None:
+    def of(*candidates: str, remedy: str = "") -> set[str]:
+        return named(Finding("scores", "bad", "", 0, (), "", Advice(remedy, candidates), ""))
+
+    none = {"config": {"optim": {"clip": None, "warmup": 0, "lr": 0.3}, "model": {"norm": "none"}}}
+    assert of(*lasting_causes(none)) == {"rate", "clip", "warmup", "norm"}
+    assert of(*lasting_causes({"config": {"optim": {"clip": 1, "warmup": 9}, "model": {"norm": "rms"}}})) == {"rate"}
+    decayed = {"config": {"optim": {"lr": 1.0, "weight_decay": 0.5}, "model": {}}}
+    assert of(remedy=smaller_steps(decayed, None, []).remedy) == {"no-decay"}  # type: ignore[arg-type]
+    assert of("no decay of W_Q and W_K", "scores that are not divided by sqrt(d_head)") == {"decay", "scale"}
+    assert of(remedy="raise the learning rate: no tensor moved faster") == {"faster"}
+    assert of("too little regularisation (dropout, weight decay, a smaller model)") == {"decay", "dropout"}
+    assert of("q and k that nothing normalises") == set()

@@ -1,0 +1,76 @@
+"""Changes of how a model is trained, each of which may be what helps: which there are, and which a finding names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tracer.config import TrainConfig
+from tracer.diagnosis.findings import Finding
+
+SPEED, TIGHTER, DECAY, DROPOUT, LONGER = 4.0, 4.0, 10.0, 0.1, 4
+"""How much of each is tried; ours. A change that helps may help in another amount, too."""
+FIRST_CLIP, FIRST_DECAY, FIRST_WARMUP = 1.0, 0.1, 100
+"""Where a run had none."""
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """One change."""
+
+    name: str
+    words: str
+    """What was, and what is instead."""
+    config: TrainConfig
+    keeps_model: bool = True
+    """Can a training go on with it from weights that are there? Else it begins at 0, with the same seed."""
+
+
+def remedies(config: TrainConfig) -> list[Remedy]:
+    """Those that change something in a training, by what it had: how its weights move first, then the model."""
+    optim, model = config.optim, config.model
+    warmup = max(LONGER * optim.warmup, FIRST_WARMUP)
+    clip = FIRST_CLIP if optim.clip is None else optim.clip / TIGHTER
+    decay = max(DECAY * optim.weight_decay, FIRST_DECAY)
+    adam, faster = (optim.adam_lr and optim.adam_lr * factor for factor in (1 / SPEED, SPEED))
+    dropout = min(0.5, model.dropout + DROPOUT)
+
+    def moved(name: str, words: str, **changes: float | None) -> Remedy:
+        return Remedy(name, words, replace(config, optim=replace(optim, **changes)))
+
+    def made(name: str, words: str, keeps: bool = False, **changes: float | str) -> Remedy:
+        return Remedy(name, words, replace(config, model=replace(model, **changes)), keeps)
+
+    found = [
+        moved("rate", f"learning rate {optim.lr / SPEED:.3g}, not {optim.lr:.3g}",
+              lr=optim.lr / SPEED, adam_lr=adam),
+        moved("faster", f"learning rate {optim.lr * SPEED:.3g}, not {optim.lr:.3g}",
+              lr=optim.lr * SPEED, adam_lr=faster),
+        moved("warmup", f"warm-up over {warmup:,} steps, not {optim.warmup:,}", warmup=warmup),
+        moved("clip", f"gradients clipped at {clip:.3g}, "
+              + ("not left alone" if optim.clip is None else f"not {optim.clip:.3g}"), clip=clip),
+        moved("decay", f"weight decay {decay:.3g}, not {optim.weight_decay:.3g}", weight_decay=decay),
+    ]  # fmt: skip
+    if optim.weight_decay:
+        found.append(moved("no-decay", f"no weight decay, not {optim.weight_decay:.3g}", weight_decay=0.0))
+    found.append(made("dropout", f"dropout {dropout:.3g}, not {model.dropout:.3g}", True, dropout=dropout))
+    if model.attn_scale == "none":
+        found.append(made("scale", "scores divided by sqrt(d_head), not left alone", attn_scale="d_head"))
+    if model.norm == "none":
+        found.append(made("norm", "a norm in front of each sublayer, not none", norm="rms"))
+    return found
+
+
+SIGNS = {
+    "rate": ("lower the learning rate", "too high a learning rate", "steps that are too large", "steps of W_Q and W_K"),
+    "faster": ("raise the learning rate", "or too low", "steps that are too small", "are too small or too large"),
+    "warmup": ("optim.warmup",), "clip": ("optim.clip",), "decay": ("no decay", "too little decay", "regularisation"),
+    "no-decay": ("lower the weight decay",), "dropout": ("dropout",), "scale": ("sqrt(d_head)",),
+    "norm": ("model.norm",),
+}  # fmt: skip
+"""The words by which the advice of a finding names each; a test holds them to the advice that there is."""
+
+
+def named(finding: Finding) -> set[str]:
+    """The names of the remedies that a finding's advice speaks of, as the one or as a candidate."""
+    said = " ".join((finding.advice.remedy, *finding.advice.candidates))
+    return {name for name, signs in SIGNS.items() if any(sign in said for sign in signs)}

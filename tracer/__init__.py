@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from tracer.training.own_loss import LossBatch
     from tracer.training.remedy import remedy
     from tracer.training.replay import replay
+    from tracer.training.which_rows import which_rows
     from tracer.watching.callbacks import LightningCallback, TrainerCallback
     from tracer.watching.opening import open_hf
     from tracer.watching.train import train
@@ -68,7 +69,7 @@ _HOME = {
     "roles": "analysis.head_roles", "load_hf": "huggingface.loading", "open_hf": "watching.opening",
     "Layout": "huggingface.architectures", "watch": "watching.watch", "list_runs": "store", "open_run": "store",
     "fork": "training.loop", "remedy": "training.remedy", "replay": "training.replay", "resume": "training.loop",
-    "train": "watching.train",
+    "train": "watching.train", "which_rows": "training.which_rows",
     "sweep_run": "analysis.run_sweep", "diagnose": "diagnosis", "to_bridge": "export.bridge",
     "to_huggingface": "export.to_huggingface",
     "attends": "hooks.declarations", "ClampedHead": "interventions.own_clamps", "LossBatch": "training.own_loss",
@@ -87,7 +88,7 @@ __all__ = [
     "clamp", "data", "diagnose", "diagnosis", "fork", "head_test", "heads", "list_runs", "load_hf", "logit_attribution",
     "logit_lens", "measure", "measures", "open_hf", "open_run", "patch", "pictures", "preset", "probes", "remedy",
     "replay", "resume", "role", "roles", "rule", "scalar", "show", "store", "survey", "sweep_run", "to_bridge",
-    "to_huggingface", "train", "watch", "why",
+    "to_huggingface", "train", "watch", "which_rows", "why",
 ]  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tracer.cli.arguments import SEVERAL, SEVERAL_OF, together
 from tracer.cli.remedy_command import remedy
+from tracer.cli.rows_command import rows
 from tracer.cli.run_commands import diagnose, export, open, reproduce, sweep
 from tracer.cli.training_commands import fork_command, replay, resume, train_command
 from tracer.cli.view_command import view_command
@@ -37,8 +38,8 @@ def test_of_an_option_that_is_repeated_all_is_kept(given: str, read: str) -> Non
 def test_every_option_that_takes_several_words_is_known() -> None:
     commands: dict[str, Any] = {
         "train": train_command(None, TrainConfig(), from_file=True), "resume": resume, "fork": fork_command(None),
-        "replay": replay, "remedy": remedy, "view": view_command([]), "sweep": sweep, "diagnose": diagnose,
-        "open": open, "reproduce": reproduce, "watch-run": watch_run, "export": export,
+        "replay": replay, "remedy": remedy, "rows": rows, "view": view_command([]), "sweep": sweep,
+        "diagnose": diagnose, "open": open, "reproduce": reproduce, "watch-run": watch_run, "export": export,
     }  # fmt: skip
     for command, function in commands.items():
         taken = {

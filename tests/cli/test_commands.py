@@ -18,8 +18,8 @@ from tracer.store import open_run
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = (
-    "train", "resume", "fork", "replay", "remedy", "sweep", "diagnose", "watch-run", "check", "open", "ls", "export",
-    "demo", "view", "reproduce",
+    "train", "resume", "fork", "replay", "remedy", "rows", "sweep", "diagnose", "watch-run", "check", "open", "ls",
+    "export", "demo", "view", "reproduce",
 )  # fmt: skip
 
 
@@ -54,6 +54,8 @@ def tracer(*args: str, cwd: Path, **env: str) -> subprocess.CompletedProcess:
         (("fork", "nowhere", "--step", "3"), ["checkpoints/nowhere does not exist", "tracer ls"]),
         (("replay", "nowhere", "5-9"), ["'5-9' is no stretch", "as 540:664"]),
         (("replay", "nowhere", "5:9"), ["checkpoints/nowhere does not exist", "tracer ls"]),
+        (("rows", "nowhere", "5", "--head", "5"), ["'5' is no head: write it as L1H2"]),
+        (("rows", "nowhere", "5", "--head", "L0H0"), ["checkpoints/nowhere does not exist", "tracer ls"]),
         (("remedy", "nowhere"), ["checkpoints/nowhere does not exist", "tracer ls"]),
         (("resume", "nowhere"), ["checkpoints/nowhere does not exist", "tracer ls"]),
         (("export", "nowhere", "out"), ["checkpoints/nowhere does not exist", "tracer ls"]),

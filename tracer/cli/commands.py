@@ -21,6 +21,7 @@ from tracer.cli.demo import demo
 from tracer.cli.ls import ls
 from tracer.cli.output import EXIT_OF_RUN, EXIT_STOPPED, EXIT_USAGE, say
 from tracer.cli.remedy_command import remedy
+from tracer.cli.rows_command import rows
 from tracer.cli.run_commands import check, diagnose, export, open, reproduce, sweep
 from tracer.cli.training_commands import fork_command, replay, resume, train_command
 from tracer.cli.view_command import view_command
@@ -103,7 +104,7 @@ def _commands(args: list[str]) -> tyro.extras.SubcommandApp:
         app.command(presets, name="train", help="Train a preset, or --config FILE; any setting can be overridden.")
     named = args[1] if args[:1] == ["fork"] and len(args) > 1 and not args[1].startswith("-") else None
     for command in (
-        resume, fork_command(named), replay, remedy, sweep, diagnose, watch_run, check, open, ls, export, demo,
+        resume, fork_command(named), replay, remedy, rows, sweep, diagnose, watch_run, check, open, ls, export, demo,
         view_command(args), reproduce,
     ):  # fmt: skip
         app.command(command)

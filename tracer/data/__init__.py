@@ -60,6 +60,12 @@ class Data:
 
         return torch.from_numpy(self.source.rows(np.random.default_rng([self.seed, step, TRAIN_STREAM]), batch_size))
 
+    def mixed_in(self, step: int, batch_size: int) -> np.ndarray:
+        """Which of these training rows come from the mix, [batch]."""
+        if not isinstance(self.source, sources.Mix):
+            return np.zeros(batch_size, bool)
+        return self.source.replaced(np.random.default_rng([self.seed, step, TRAIN_STREAM]), batch_size)
+
     def val(self, n: int) -> torch.Tensor:
         """Held-out rows: LongTensor [n n_ctx+1], the same for every seed, never from the mix."""
         import torch

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Int, Integer
+from jaxtyping import Bool, Int, Integer
 
 from tracer.data import markov
 from tracer.data.tokenizer import BOS_ID
@@ -124,10 +124,16 @@ class Mix:
     share: float
 
     def rows(self, rng: np.random.Generator, n: int) -> Rows:
-        rows = self.main.rows(rng, n)
-        replaced = rng.random(n) < self.share
+        rows, replaced = self._drawn(rng, n)
         rows[replaced] = self.other.rows(rng, int(replaced.sum()))
         return rows
+
+    def replaced(self, rng: np.random.Generator, n: int) -> Bool[np.ndarray, " batch"]:
+        """Which of `rows` are of `other`."""
+        return self._drawn(rng, n)[1]
+
+    def _drawn(self, rng: np.random.Generator, n: int) -> tuple[Rows, Bool[np.ndarray, " batch"]]:
+        return self.main.rows(rng, n), rng.random(n) < self.share
 
     def held_out(self, n: int) -> Rows:
         return self.main.held_out(n)

@@ -121,7 +121,7 @@ def forward_backward(job: Job, step: int, alone: bool = False) -> Tensor:
     if config.model.dropout or job.loss:
         torch.manual_seed(dropout_seed(config.seed, step, rank))
     total, next_token = torch.zeros(2, device=accelerator.device)
-    micros, n_counted = _micro_batches(job, step, rank, world)
+    micros, n_counted = micro_batches(job, step, rank, world)
     for i, micro in enumerate(micros):
         last = i == len(micros) - 1
         with (
@@ -138,7 +138,7 @@ def forward_backward(job: Job, step: int, alone: bool = False) -> Tensor:
     return total
 
 
-def _micro_batches(job: Job, step: int, rank: int, world: int) -> tuple[list[Micro], int | None]:
+def micro_batches(job: Job, step: int, rank: int, world: int) -> tuple[list[Micro], int | None]:
     """What this process has of batch `step`; and how many targets count in all of it, None where all do."""
     rows = job.data.train(step, job.config.optim.batch_size)
     counted = job.data.counted(rows)
@@ -181,7 +181,7 @@ def check_loss(job: Job, step: int) -> None:
     with same_dice([device] if device.type == "cuda" else []), repeatable(device):
         rank, world = job.accelerator.process_index, job.accelerator.num_processes
         torch.manual_seed(dropout_seed(job.config.seed, step, rank))
-        (first, *others), n_counted = _micro_batches(job, step, rank, world)
+        (first, *others), n_counted = micro_batches(job, step, rank, world)
         loss, _ = _losses(
             job,
             job.raw if isinstance(job.raw, Transformer) else job.model,

@@ -8,13 +8,14 @@ import sys
 import threading
 import weakref
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import nn
 
 FORKED = "this process was forked from the one that records; call tracer.watch in the process that trains"
 
 
+@runtime_checkable
 class Ending(Protocol):
     """A recorder, as far as it ends."""
 

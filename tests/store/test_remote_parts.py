@@ -13,6 +13,7 @@ import pytest
 
 from tracer.files.disk import Damaged
 from tracer.store import Run, copies, open_run, remote
+from tracer.store.layout import snapshot_path
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -166,6 +167,16 @@ def test_a_refresh_lists_what_may_have_changed(run: Run, shelf: list[bool]) -> N
     with (run.dir / "log.jsonl").open("a") as f:
         f.write('{"step": 99}\n')
     assert there.refresh().log()[-1] == {"step": 99} and shelf == [False]
+
+
+def test_weights_are_fetched_when_they_are_asked_for(run: Run, shelf: list[bool]) -> None:
+    there = open_run("s3://shelf/r")
+    step = run.steps[0]
+    path = snapshot_path(there.dir, step)
+    assert not path.exists()
+    assert remote.bring(path) == path and path.read_bytes() == snapshot_path(run.dir, step).read_bytes()
+    here = snapshot_path(run.dir, 99)
+    assert remote.bring(here) == here and not here.exists()  # of a run that is no copy
 
 
 def test_of_a_folder_the_copies_of_all_runs_are_fetched(run: Run, shelf: list[bool]) -> None:

@@ -8,12 +8,13 @@ import shutil
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.waiting import wait
 from tracer.store import RunInUse
 from tracer.store.layout import Lock
-from tracer.store.sign_of_life import SILENT, SignOfLife, trains_elsewhere
+from tracer.store.sign_of_life import SILENT, SignOfLife, machine, trains_elsewhere
 
 
 def copied(run: Path, to: Path) -> Path:
@@ -57,3 +58,12 @@ def test_another_machine_s_run_lives_as_long_as_its_lock_is_touched(tmp_path: Pa
     heard = time.time() - ago
     os.utime(tmp_path / "lock", (heard, heard))
     assert trains_elsewhere(tmp_path / "lock") == ("far" if lives else "")
+
+
+@pytest.mark.parametrize(("later", "lives"), [(0, True), (0.9, True), (-0.9, True), (5, False), (-5, False)])
+def test_a_process_of_this_machine_is_known_by_when_it_began(tmp_path: Path, later: float, lives: bool) -> None:
+    """A number is given to another process once its own has ended, so one that began at another time is another."""
+    began = psutil.Process().create_time() + later
+    said = {"machine": machine(), "host": "here", "pid": os.getpid(), "started": began, "directory": "/r"}
+    (tmp_path / "lock").write_text(json.dumps(said))
+    assert trains_elsewhere(tmp_path / "lock") == ("here" if lives else "")

@@ -165,3 +165,15 @@ def test_of_very_many_the_first_are_shown(tmp_path: Path, monkeypatch: pytest.Mo
     assert [name for name, _ in names(tmp_path)] == ["toy-0", "toy-1", "toy-2"]
     for ticket in tickets:
         ticket.remove()
+
+
+def test_who_only_looks_is_waited_for_a_moment_and_who_holds_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticket, slept = waiting.keep(TOY, tmp_path), list[float]()
+    monkeypatch.setattr(waiting.time, "sleep", slept.append)
+    with pytest.raises(ValueError, match="another dashboard holds it"):
+        waiting.claim(ticket.path)
+    assert sum(slept) == pytest.approx(0.2)
+    monkeypatch.setattr(waiting.time, "sleep", lambda seconds: ticket.release())
+    waiting.claim(ticket.path).remove()

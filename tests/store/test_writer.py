@@ -65,3 +65,12 @@ def test_nothing_is_taken_back_from_under_a_sweep(run: Run) -> None:
     swept.release()
     writer.abandon()
     assert steps_in(run.dir / "snapshots") == [0, 2, 4]
+
+
+def test_what_a_dead_writer_left_goes_but_not_what_a_sweep_writes(run: Run) -> None:
+    sweep(run, 2, 0)
+    ours, theirs = run.dir / "snapshots" / ".2.partial", run.dir / "effects.zarr" / ".zarr.json.partial"
+    for path in (ours, theirs):
+        path.write_bytes(b"half")
+    RunWriter.reopen(run).abandon()
+    assert not ours.exists() and theirs.read_bytes() == b"half"

@@ -1,6 +1,7 @@
 """Clamps in somebody's own loop: other heads and gradients are the model's own, and the trace is of it clamped."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -235,3 +236,27 @@ def test_a_clamp_of_no_head_before_the_first_pass_ends_that_pass_and_not_the_rec
     run = tracer.open_run(recorder.dir)
     assert recorder.off is None and run.trace["step"].values.tolist() == [0, 1, 2, 3]
     assert run.meta["clamp"] == ["L0H1 off"]
+
+
+def test_a_whole_layer_of_one_head_is_held(here: Path) -> None:
+    model = tracer.Transformer(replace(CONFIG, n_heads=1))
+    run = train(model, "one", 2, held("L0 off"))
+    assert run.meta["clamp"] == ["L0 off 0:"] or run.meta["clamp"] == ["L0 off"]
+    assert bool((model.blocks[0].attn.W_V.grad == 0).all()) and bool((model.blocks[1].attn.W_V.grad != 0).any())
+
+
+def test_a_process_that_writes_nothing_holds_them_too(here: Path) -> None:
+    """Of several processes the first writes; in the others a clamp is no trouble, and no word of run.json."""
+    model = tracer.Transformer(CONFIG)
+    recorder = tracer.watch(model, run="mine", every=1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    update(model, optimizer, 0)
+    assert recorder.probing is not None
+    writer, recorder.probing.writer = recorder.probing.writer, None
+    recorder.clamp("L0 off")
+    assert recorder.off is None
+    update(model, optimizer, 1)
+    grad = model.blocks[0].attn.W_V.grad
+    assert grad is not None and bool((grad == 0).all())
+    recorder.probing.writer = writer
+    recorder.close()

@@ -51,6 +51,14 @@ def test_a_directory_opens(saved: Path, here: Path, build: Callable[..., Any], n
     assert np.isfinite(ablate.sweep(again, IDS)).all()
 
 
+def test_eight_passages_are_read_unless_asked_otherwise(saved: Path, here: Path) -> None:
+    default, eight, seven = (
+        tracer.open_hf(saved / "gpt2", name, **rows).trace["entropy_se"]
+        for name, rows in (("default", {}), ("eight", {"rows": 8}), ("seven", {"rows": 7}))
+    )
+    assert default.equals(eight) and not default.equals(seven)
+
+
 def test_weights_are_float32_unless_asked_otherwise(here: Path, build: Callable[..., Any]) -> None:
     build("llama").to(torch.bfloat16).save_pretrained(here / "coarse")
     cases: Any = ((None, torch.float32), ("auto", torch.bfloat16), (torch.float64, torch.float64))

@@ -18,6 +18,7 @@ from tests.watching.loops import batches
 from tests.watching.many import Model
 from tracer.heads.call import AttentionCall
 from tracer.store import open_run
+from tracer.watching.first_bad import BadTensor, FirstBad
 
 
 class Sparse(nn.Module):
@@ -190,3 +191,46 @@ def test_of_several_processes_one_in_trouble_goes_on_to_the_next_record(
     assert (recorder.off, told.trouble) == (("first", "") if off else (None, "first")) and len(said) == off
     recorder.ranks.world = 1
     recorder.close()
+
+
+def test_one_process_stops_at_once_and_several_where_all_do(here: Path) -> None:
+    recorder = tracer.watch(nn.Linear(2, 2), run="r")
+    assert not recorder.should_stop
+    recorder._recording.telling.stop = True
+    assert recorder.should_stop
+    recorder.ranks.world = 2
+    assert not recorder.should_stop
+    recorder._gathering.stop = True
+    assert recorder.should_stop
+    recorder.ranks.world = 1
+    recorder.close()
+
+
+def test_what_came_after_the_last_record_is_kept_when_a_loop_fails(here: Path, gpt: Callable[..., Any]) -> None:
+    model: Any = gpt(dropout=0.0)
+    recorder = tracer.watch(model, run="r", every=4)
+    for batch in batches(7):
+        recorder.step(model(batch[:, :-1], batch[:, 1:])[1])
+    recorder.close(ValueError("the loop's own"))
+    run = open_run("r")
+    assert run.trace["step"].values.tolist() == [0, 1, 2, 4] and run.status == "stopped"
+    assert run.updates is not None and run.updates["step"].values.tolist() == [*range(7)]
+
+
+def test_of_several_processes_none_diverges_before_all_are_told(
+    here: Path, gpt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model: Any = gpt(dropout=0.0)
+    recorder = tracer.watch(model, run="r", every=4)
+    *first, seventh, eighth = batches(8)  # the record of step 4 is complete when step 5 is over
+    for batch in first:
+        recorder.step(model(batch[:, :-1], batch[:, 1:])[1])
+    found = FirstBad("loss", BadTensor("the loss"), 6, "")
+    monkeypatch.setattr(recorder._finite, "of_update", lambda step, kept: found)
+    recorder.ranks.world, recorder._gathering.next = 2, 100
+    recorder.step(model(seventh[:, :-1], seventh[:, 1:])[1])
+    assert recorder.off is None and recorder.steps == 7 and recorder._not_finite.first is found
+    recorder.ranks.world = 1
+    with pytest.warns(RuntimeWarning, match="not finite at step 7, first in the loss"):
+        recorder.step(model(eighth[:, :-1], eighth[:, 1:])[1])
+    assert recorder.off is not None and open_run("r").status == "diverged"

@@ -108,6 +108,8 @@ def test_nothing_in_the_run_is_of_heads_and_it_says_why(here: Path) -> None:
     assert "Did a forward pass run" not in why  # it did
     assert all(run.about.why_not(what) == why for what in OF_HEADS) and not run.about.why_not("training")
     assert (run.about.d_vocab, run.about.row) == (TOKENS, ROW)
+    said = run.trace["val_loss"].attrs  # what it is of is its author's choice
+    assert (said["units"], said["formula"]) == ("", "mean loss on the batches given as held_out")
 
 
 def test_a_model_without_tokens_is_recorded(here: Path) -> None:

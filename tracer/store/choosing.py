@@ -195,7 +195,7 @@ def _compared(compare: Callable[[Any, Any], bool], held: Any, value: str) -> boo
         held = str(held).lower() if not isinstance(held, str) else held
         if compare in (operator.eq, operator.ne):
             return compare(held.lower(), {"null": "none"}.get(value.lower(), value.lower()))
-        return isinstance(held, str) and held[:1].isdigit() and compare(held, value)  # a date
+        return held[:1].isdigit() and compare(held, value)  # a date
     try:
         return compare(float(held), float(value))
     except (TypeError, ValueError, OverflowError):

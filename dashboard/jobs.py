@@ -43,9 +43,9 @@ class Started:
     log: Path
     process: Process | subprocess.Popen[bytes]
     command: str = "train"
-    """Of the command line: train, resume, fork, replay, remedy, open, sweep or reproduce."""
+    """Of the command line: train, resume, fork, replay, remedy, rows, open, sweep or reproduce."""
     about: str = ""
-    """Of a remedy, the kind of the finding."""
+    """Of a remedy the kind of the finding, of rows the step, the head and the measure."""
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -66,9 +66,13 @@ class Started:
         """Is there a run directory, which says more than this process's output?"""
         return (self.directory / "run.json").exists()
 
+    def printed(self) -> str:
+        """Its output so far."""
+        return self.log.read_bytes().decode("utf-8", "replace") if self.log.exists() else ""
+
     def tail(self, n_lines: int = 12) -> str:
         """The last lines of its output, without the control characters of a terminal."""
-        text = self.log.read_bytes()[-20_000:].decode("utf-8", "replace") if self.log.exists() else ""
+        text = self.printed()[-20_000:]
         text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.replace("\r", "\n"))
         lines = [line.rstrip() for line in text.splitlines() if line.strip()]
         return "\n".join(lines[-n_lines:])
@@ -171,7 +175,8 @@ def sweep(run: Run) -> Started:
 
 
 def _beside(run: Run, asked: Asked) -> Started:
-    one = replace(_popen(run.dir, asked, f"{run.name}.{asked.command}"), about=" ".join(asked.options))
+    about = " ".join([*([str(asked.step)] if asked.command == "rows" else []), *asked.options])
+    one = replace(_popen(run.dir, asked, f"{run.name}.{asked.command}"), about=about)
     _BESIDE[run.dir.resolve(), asked.command] = one
     return one
 
@@ -190,6 +195,23 @@ def remedy(run: Run, kind: str) -> Started:
     _refuse_code(run, command)
     _refuse_clamps(run, command, run.config)
     return _beside(run, Asked(command="remedy", name=run.name, of=str(run.dir.resolve()), options=(kind,)))
+
+
+def rows(run: Run, step: int, head: str, measure: str) -> Started:
+    """Start `tracer rows`: which rows of a step moved a head; what it prints is the answer."""
+    found = looking_at_rows(run)
+    if found is not None and found.alive:
+        return found
+    command = f"rows {step} --head {head}"
+    _refuse_code(run, command)
+    _refuse_clamps(run, command, run.config)
+    of = str(run.dir.resolve())
+    return _beside(run, Asked(command="rows", name=run.name, of=of, step=step, options=(head, measure)))
+
+
+def looking_at_rows(run: Run) -> Started | None:
+    """What looks at rows of this run, that was started here last, also when it has ended."""
+    return _BESIDE.get((run.dir.resolve(), "rows"))
 
 
 def remedying(run: Run) -> Started | None:
@@ -296,6 +318,8 @@ def _again(asked: Asked) -> Started:
             return replay(Run(asked.of), asked.step, asked.steps, asked.name)
         case "remedy":
             return remedy(Run(asked.of), *asked.options[:1])
+        case "rows":
+            return rows(Run(asked.of), asked.step, *asked.options[:2])
         case "resume":
             return resume(Run(asked.of))
         case "sweep":
@@ -377,6 +401,9 @@ def arguments(asked: Asked) -> list[str]:
             return ["replay", asked.of, f"{asked.step}:{asked.steps}", *run]
         case "remedy":
             return ["remedy", asked.of, "--finding", *asked.options]
+        case "rows":
+            head, measure = asked.options
+            return ["rows", asked.of, str(asked.step), "--head", head, "--measure", measure, "--json"]
         case "reproduce":
             return ["reproduce", *asked.options]
         case "resume" | "sweep":

@@ -9,6 +9,7 @@ import streamlit as st
 from dashboard import jobs, navigation, state, theme
 from dashboard.loading import diagnoses
 from dashboard.shared import closer
+from dashboard.shared.plots import table
 from dashboard.shared.pulse import ticking
 from tracer.diagnosis import Finding
 from tracer.diagnosis.futures import AS_IT_WAS, Future, made_for
@@ -65,7 +66,7 @@ def _draw_found(run: Run, found: list[Future], key: str) -> None:
     """A line a change: what became of the finding, and the held-out loss."""
     helped = [one.name for one in found if one.helped]
     st.text(f"Gone with: {', '.join(helped)}" if helped else "Gone with none of these changes")
-    st.dataframe(
+    table(
         {
             "Change": [f"{one.name}{' (advised)' * one.named}" for one in found],
             "This finding": [said(one) for one in found],
@@ -73,7 +74,7 @@ def _draw_found(run: Run, found: list[Future], key: str) -> None:
             "Held-out loss": [theme.fmt(one.loss) for one in found],
             "What is changed": [one.words for one in found],
         },
-        hide_index=True, height="content",
+        key=f"helped_{key}", alt=f"what became of the finding in {len(found)} trainings",
     )  # fmt: skip
     st.caption("One seed of each: a lead, no law.")
     st.button("Their curves on Training", key=f"futures_{key}", icon=":material/arrow_forward:", type="tertiary",

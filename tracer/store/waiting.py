@@ -40,7 +40,7 @@ class Asked(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
-    command: Literal["train", "open", "fork", "replay", "remedy", "resume", "sweep", "reproduce"]
+    command: Literal["train", "open", "fork", "replay", "remedy", "resume", "rows", "sweep", "reproduce"]
     name: Text = ""
     """Of the run that is made, or worked on."""
     of: Text = ""
@@ -49,7 +49,7 @@ class Asked(BaseModel):
     step: Count = 0
     steps: Count = 0
     options: Annotated[tuple[Text, ...], Field(max_length=1000)] = ()
-    """Changed settings, revisions, clamps, specimens, or a kind of finding."""
+    """Changed settings, revisions, clamps, specimens, a kind of finding, or a head and a measure."""
 
 
 class _Content(BaseModel):

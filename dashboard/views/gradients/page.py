@@ -17,6 +17,7 @@ from dashboard.views.gradients import norms
 from dashboard.views.gradients.health import answer, draw_bands, verdict
 from dashboard.views.gradients.pictures import draw_heads, plot_kept
 from dashboard.views.gradients.reasons import draw_why
+from dashboard.views.gradients.rows_that_moved import draw_rows
 from tracer.analysis import training_curves
 from tracer.config import OptimConfig
 from tracer.measures import MEASURES, expected_range
@@ -279,6 +280,7 @@ def _draw_heads(run: Run, trace: xr.Dataset, shown: str, row: int) -> None:
         )
         draw(picture, key="matrix_curves")
     draw_bound(run, focus, key="bound")
+    draw_rows(run, focus, step)
 
 
 def _choose_head(trace: xr.Dataset, focus: tuple[int, int]) -> None:

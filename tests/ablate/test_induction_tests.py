@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from tracer.ablate import induction_tests
 from tracer.ablate.effects import Effect
-from tracer.ablate.estimates import Estimate, within
+from tracer.ablate.estimates import Estimate, estimate, within
 from tracer.ablate.induction_tests import ablation, copying_by_behaviour, copying_by_weights, prefix_matching
 from tracer.ablate.repeats import Repeats
 from tracer.config import ModelConfig
@@ -167,3 +168,10 @@ def test_a_gain_that_is_no_number_is_not_measured(rows: torch.Tensor, said: str)
     loss = torch.ones(len(rows), rows.shape[1] - 1).double()
     found, _ = ablation(Repeats(rows), dict.fromkeys(("zero", "mean", "resample"), Effect(loss, 2 * loss)))
     assert found.passed is None and said in found.sentence and "nan" not in str(found)
+
+
+def test_an_interval_is_told_where_there_is_one() -> None:
+    of_three, of_one = estimate(np.array([1.0, 2.0, 3.0])), estimate(np.array([2.0]))
+    assert induction_tests._with_ends(of_one) == "2.00"
+    low, high = (f"{end:.2f}" for end in (of_three.low, of_three.high))
+    assert induction_tests._with_ends(of_three).replace("−", "-") == f"2.00 [{low}, {high}]"

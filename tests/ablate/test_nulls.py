@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 
 from tests.tiers import quick
@@ -57,6 +58,11 @@ def test_corrections_by_hand(correct, p: list[float], adjusted: list[float]) -> 
 SPREAD = np.arange(-6.0, 7.0)
 """13 values around 0 of standard deviation sqrt(182 / 12), without skewness."""
 
+SKEWED = [0.9, 1.0, 1.1, 1.2, 1.0, 0.8, 0.7, 0.9, 1.0, 1.1, 1.2, -1.5, 0.9, 1.3]
+_G, _T = float(scipy.stats.skew(SKEWED)) * (13 / 14) ** 1.5, float(scipy.stats.ttest_1samp(SKEWED, 0).statistic)
+HALL = _T + _G * (2 * _T**2 + 1) / (6 * 14**0.5) + _G**2 * _T**3 / (27 * 14)
+"""Hall 1992: Student's t of 14 values with their skewness taken off, g1 of the standard deviation with n - 1."""
+
 
 @pytest.mark.parametrize(
     ("values", "p"),
@@ -70,6 +76,7 @@ SPREAD = np.arange(-6.0, 7.0)
         ([1.0, 2.0, -0.5], 4 / 8),  # 2 of the 8 subsets have a sum of at most 0: none, and the last value alone
         (SPREAD + 2.1788 * (182 / 12 / 13) ** 0.5, 0.05),  # Student's t of 12 degrees of freedom, from a table
         (SPREAD + 3.0545 * (182 / 12 / 13) ** 0.5, 0.01),
+        (SKEWED, 2 * float(scipy.stats.t.sf(HALL, 13))),
         ([2.0] * 13, 2 / 2**13),  # never below what sign flips could give, though there is no spread
     ],
 )

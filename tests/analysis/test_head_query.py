@@ -91,6 +91,7 @@ def test_a_line_names_these_heads_in_this_order(line: str, heads: list[tuple[int
         ("induction > .95 and prev > .3", (1, 0), "induction"),  # misses by .2/.8 of prev, L1H1 by .35/.8 of induction
         ("induction > .5 and prev > .6", (1, 1), "induction"),  # it fits the first, and misses by .2/.8 of the other
         ("induction > .95 or prev > .81", (0, 1), "induction"),
+        ("L0 and induction > .5", (0, 1), "induction"),  # of those in layer 0 it misses by less
         ("L0 and L1", None, None),
     ],
 )

@@ -3,6 +3,7 @@
 import base64
 import html
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -162,3 +163,13 @@ def test_a_notebook_gets_a_frame_that_reaches_nothing(run: Any, tmp_path: Path) 
     assert source and html.unescape(source[1]) == picture.html
     assert 'sandbox="allow-scripts allow-downloads"' in frame
     assert picture.save(tmp_path / "heads.html").read_text("utf-8") == picture.html
+
+
+@pytest.mark.parametrize(
+    ("values", "head"),
+    [([[0.1, 0.4], [0.3, 0.2]], (0, 1)), ([[math.nan, -2.0], [-1.0, math.nan]], (1, 0)), ([[math.nan, 0.0]], (0, 1))],
+)
+def test_of_heads_that_were_not_measured_none_is_the_strongest(
+    values: list[list[float]], head: tuple[int, int]
+) -> None:
+    assert strongest(np.array(values)) == head

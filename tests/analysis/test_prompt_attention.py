@@ -1,6 +1,7 @@
 """Looking at one prompt: measures and pictures equal those of explicit patterns, whoever wrote the model."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -116,3 +117,16 @@ def test_heads_that_run_one_by_one_stand_in_their_layer() -> None:
     np.testing.assert_allclose(seen.pattern(0, 2), exact, atol=1e-6)
     scores = prompt_attention.induction(model, IDS, slice(1, None))
     np.testing.assert_allclose(scores.numpy(), seen.measures["induction"], atol=1e-6)
+
+
+def test_heads_that_see_what_comes_later_are_pictured_whole() -> None:
+    """As an encoder's layer is: no mask, and no order."""
+    seen = prompt_attention.look(ours(), IDS)
+    call = replace(seen.calls[0], causal=False, mask=None)
+    assert call.q is not None and call.k is not None
+    scores = torch.einsum("qhd,khd->hqk", call.q[0].double(), call.k[0].double()) * call.scale
+    both = replace(seen, calls=(call,), lse=(scores.logsumexp(-1).float(),))
+    exact = scores.softmax(-1)[2].numpy()
+    assert np.triu(exact, 1).max() > 0.05 and both.causal == [False]
+    np.testing.assert_allclose(both.pattern(0, 2), exact, atol=5e-6)
+    np.testing.assert_allclose(both.overview(0, 2, 8), exact.reshape(8, 5, 8, 5).max((1, 3)), atol=5e-6)

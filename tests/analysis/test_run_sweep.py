@@ -116,6 +116,7 @@ def test_only_what_is_missing_is_computed(run, swept):
     one = 2 * 2 * 4  # a mode of a snapshot: probes x layers x heads
     assert told[0] == (0, one) and told[-1] == (one, one) and run.stamp != stamp
     assert len({done for done, _ in told}) > 2 and told == sorted(told), "a snapshot is followed from within"
+    assert told.count((one, one)) == 1, "the end is told once, when the numbers are kept"
     told.clear()
     sweep_run(run, ["mean", "zero"], [0, 4], progress=told, draws=2)
     assert told[0] == (0, 3 * one) and told[-1] == (3 * one, 3 * one)

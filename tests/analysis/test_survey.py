@@ -234,6 +234,21 @@ def test_a_survey_goes_on_where_it_ended(run: Run, tmp_path: Path, monkeypatch: 
         survey(copy, tokens=4096)
 
 
+def test_batches_are_kept_while_it_goes_on(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a kill, after which nothing is written any more, costs some batches and not all."""
+    monkeypatch.setattr(surveying, "AT_ONCE", 256)
+    monkeypatch.setattr(surveying, "SAVE_EVERY", 2)
+    copy, seen = Run(shutil.copytree(run.dir, tmp_path / "copy")), list[int]()
+
+    def look(done: int, of: int) -> None:
+        begun = kept_survey(copy, run.steps[-1])
+        seen.append(0 if begun is None else int(begun.attrs["tokens_read"]))
+
+    whole = survey(copy, tokens=2048, progress=look)
+    assert seen[0] == 0 and sorted(seen) == seen and len(set(seen)) > 2
+    assert seen[-1] <= whole.attrs["tokens_read"]
+
+
 def test_of_a_batch_that_is_interrupted_nothing_is_kept(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,7 +37,7 @@ def test_the_rows_are_those_that_python_finds(open_page: Open, small_run: Run, n
     np.testing.assert_allclose(shown["loss"], told["loss"].values[order])
     assert shown["W_Q"].tolist() == [f"{x:.0%}" for x in told["share"].values[order, 0]]
     first = str(told["text"].values[order[0]]).removeprefix("<bos>").split()
-    assert shown["row"][0].split() == first
+    assert str(shown["row"].tolist()[0]).split() == first
     said = next(one.value for one in app.caption if one.value.startswith("The update on these"))
     assert told.attrs["same"] in said and f"from {told.attrs['before']:.4g} to {told.attrs['after']:.4g}" in said
 

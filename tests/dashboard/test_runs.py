@@ -237,6 +237,12 @@ def test_a_forked_run_says_where_it_is_from(open_page: Open, copy_run: Callable[
     assert [e.value for e in app.text if e.value.startswith("Steps")] == [
         "Steps 540 to 1,664 of a *b* again, equal to the bit"
     ]
+    of = {"run": "a *b*", "created": "then", "kind": "scores", "step": 700, "name": "rate", "named": True,
+          "words": "learning rate 0.25, not 1", "start": 1200, "until": 2000}  # fmt: skip
+    copy_run("helped", parent={"run": "a *b*", "step": 1200, "optimizer": "continued"}, remedy=of)
+    assert [e.value for e in open_page("runs").text if e.value.startswith("Again")] == [
+        "Again from step 1,200 of a *b*: learning rate 0.25, not 1"
+    ]
     with pytest.raises(NotARun, match=r"parent=\['\?'\]"):
         copy_run("odd", parent=["?"])
     assert len([e for e in open_page("runs").text if e.value.startswith("From")]) == 1

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import numpy as np
@@ -19,7 +20,7 @@ from tracer.model import Transformer
 from tracer.store import Run
 from tracer.store.check import check
 from tracer.store.layout import snapshot_path
-from tracer.training import loop
+from tracer.training import interrupts, loop
 from tracer.training.remedy import plan, remedy
 
 
@@ -133,3 +134,9 @@ def test_the_advice_names_its_changes() -> None:
     assert of(remedy="raise the learning rate: no tensor moved faster") == {"faster"}
     assert of("too little regularisation (dropout, weight decay, a smaller model)") == {"decay", "dropout"}
     assert of("q and k that nothing normalises") == set()
+
+
+def test_it_works_in_one_process(sick: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "processes", lambda: SimpleNamespace(num_processes=2))
+    with pytest.raises(ValueError, match="works in one process: start it without `accelerate launch` .here are 2."):
+        remedy(sick, quiet=True)

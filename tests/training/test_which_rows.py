@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +19,7 @@ from tracer.interventions.edits import recording
 from tracer.model import Transformer
 from tracer.store import Run
 from tracer.store.layout import snapshot_path
-from tracer.training import loop
+from tracer.training import interrupts, loop
 from tracer.training.which_rows import which_rows
 
 
@@ -146,3 +147,9 @@ def test_what_is_not_there_is_refused(run: Run, args: tuple[Any, ...], says: str
 def test_a_loss_of_ones_own_has_no_rows(run: Run) -> None:
     with pytest.raises(ValueError, match="is trained on a loss of its own, of which no part is a row's"):
         which_rows(run, 4, (0, 0), loss=lambda logits, batch: logits.square().mean())
+
+
+def test_it_works_in_one_process(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "processes", lambda: SimpleNamespace(num_processes=2))
+    with pytest.raises(ValueError, match="works in one process: start it without `accelerate launch` .here are 2."):
+        which_rows(run, 4, (0, 0))

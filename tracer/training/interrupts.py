@@ -46,6 +46,12 @@ def processes() -> PartialState:
     return PartialState(cpu=not torch.cuda.is_available())
 
 
+def one_process(what: str) -> None:
+    """ValueError where a launcher has started several."""
+    if (n := processes().num_processes) > 1:
+        raise ValueError(f"{what} works in one process: start it without `accelerate launch` (here are {n})")
+
+
 def any_process(asked: bool) -> bool:
     """Has any process been asked to stop? All must stop after the same step, or the others wait for ever."""
     from accelerate import PartialState

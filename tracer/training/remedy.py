@@ -25,6 +25,7 @@ from tracer.interventions.own_clamps import Given
 from tracer.store import Run, RunWriter, open_run
 from tracer.store.stretch import stretch
 from tracer.tracking.scalar_functions import Scalars
+from tracer.training.interrupts import one_process
 from tracer.training.loop import fork, resume, train
 from tracer.training.own_loss import Loss
 from tracer.training.replay import compared
@@ -51,12 +52,11 @@ class Trials:
             f"{self.run.name}, {self.finding.title} since step {self.finding.step:,}: from the {begins} to step "
             f"{self.until:,}, as it was and with {n} change{'s' * (n != 1)}"
         )
-        took = self.run.meta.get("cost", {}).get("seconds")
-        done = self.run.meta["step"] - _begin(self.run)
-        if not took or done <= 0:
+        each = self.run.trace["step_ms"].median().item() / 1000
+        if not each > 0:
             return text
         steps = sum(self.until - self.start * one.keeps_model for one in self.tried) + self.until - self.start
-        return f"{text}; about {took * steps / done:,.0f} s at the run's own pace"
+        return f"{text}; {steps:,} updates, about {each * steps:,.0f} s at the run's own pace, and what recording takes"
 
 
 def plan(
@@ -125,6 +125,7 @@ def remedy(
         ValueError: Where nothing was found; where no state is kept to begin from; where training as it was does not
             give the run to the bit, or does not show the finding.
     """
+    one_process("tracer remedy")
     what = plan(run if isinstance(run, Run) else open_run(run), kind, tries=tries, before=before, until=until)
     code = {"measures": measures, "probes": probes, "scalars": scalars, "corpus": corpus, "clamp": clamp, "loss": loss}
     found: list[Future] = []

@@ -32,6 +32,7 @@ from tracer.store.stretch import stretch
 from tracer.tracking.scalar_functions import Scalars
 from tracer.training.clamping import named_again
 from tracer.training.extras import Extras
+from tracer.training.interrupts import one_process
 from tracer.training.job import (
     IGNORED,
     Job,
@@ -80,6 +81,7 @@ def which_rows(
     Raises:
         ValueError: For a step that made no update, a head or a measure that is not there, a loss of one's own.
     """
+    one_process("tracer rows")
     parent = run if isinstance(run, Run) else open_run(run)
     layer, at = head_of(head)
     config = parent.config

@@ -220,10 +220,12 @@ def _draw_card(run: Run, comparing: str | None, several: bool, health: str) -> N
 def _draw_parent(run: Run) -> None:
     """Where a forked run began, and what is held while it trains."""
     said = []
-    match run.meta.get("replay") or run.meta.get("parent"):
+    match run.meta.get("replay") or run.meta.get("remedy") or run.meta.get("parent"):
         case {"run": str(parent), "first": int(first), "last": int(last), "parts": parts}:
             same = "equal to the bit" if parts is None else f"parted at step {parts:,}"
             said.append(f"steps {first:,} to {last:,} of {parent} again, {same}")
+        case {"run": str(parent), "start": int(start), "words": str(words)}:
+            said.append(f"again from step {start:,} of {parent}: {words}")
         case {"run": str(parent), "step": int(step)}:
             said.append(f"from {parent} at step {step:,}")
     if clamps := clamps_of(run):

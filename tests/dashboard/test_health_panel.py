@@ -173,7 +173,7 @@ def test_the_chip_tells_of_a_divergence(open_page: Open, copy_run: Callable[...,
     copy_run("broken", status="diverged", divergence=BROKEN)
     gradients = open_page("gradients", run="broken")
     assert f"{marked('bad')} &nbsp;**The run diverged: not finite any more**" in [m.value for m in gradients.markdown]
-    assert any("blocks.1.attn.hook_q in L1H2 at step 20" in text for text in texts(gradients))
+    assert any("blocks.1.attn.hook_q in L1H2, in the forward pass at step 20" in text for text in texts(gradients))
 
 
 def test_a_name_in_the_evidence_is_text(open_page: Open, copy_run: Callable[..., Run]) -> None:

@@ -175,6 +175,11 @@ def test_weights_are_fetched_when_they_are_asked_for(run: Run, shelf: list[bool]
     path = snapshot_path(there.dir, step)
     assert not path.exists()
     assert remote.bring(path) == path and path.read_bytes() == snapshot_path(run.dir, step).read_bytes()
+    later = snapshot_path(run.dir, run.steps[1])
+    later.write_bytes(later.read_bytes() + b"more")  # since the list was made
+    with pytest.raises(Damaged, match="changed while it was fetched: open the run again"):
+        remote.bring(snapshot_path(there.dir, run.steps[1]))
+    assert not snapshot_path(there.dir, run.steps[1]).exists()
     here = snapshot_path(run.dir, 99)
     assert remote.bring(here) == here and not here.exists()  # of a run that is no copy
 

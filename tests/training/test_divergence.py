@@ -1,15 +1,16 @@
 """Trainings that diverge: where it began is found, and no resume point holds broken weights."""
 
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.trainings import tiny
+from tests.trainings import diverging, tiny
 from tracer.diagnosis import examine
-from tracer.model import layers
+from tracer.model import Transformer, layers
 from tracer.presets import preset
 from tracer.training import loop
 from tracer.training.divergence import Watch
@@ -31,6 +32,16 @@ def test_divergence_is_located(tmp_path):
     assert np.isfinite(run.trace["train_loss"]).all() and len(run.trace["step"]) >= 1
     with pytest.raises(ValueError, match="diverged at step"):
         loop.resume(run.dir, quiet=True)
+
+
+def test_where_in_the_step_and_the_last_finite_weights_are_told(tmp_path):
+    config = diverging(tmp_path / "r")
+    run = loop.train(replace(config, record=replace(config.record, snapshot_every=2)), quiet=True)
+    first, told = run.meta["divergence"]["non_finite"], examine(run).findings[0].evidence
+    assert f"{first['where']} in L0H0, in the forward pass at step {first['step']}" in told
+    kept = max(step for step in {*run.steps, *run.state_steps} if step <= first["step"])
+    assert told.endswith(f"the last weights that are kept and were finite are of step {kept:,}") and kept > 0
+    assert all(bool(p.isfinite().all()) for p in cast(Transformer, run.model(kept)).parameters())
 
 
 def test_a_gradient_that_is_not_finite_is_that_of_a_head():
@@ -95,6 +106,8 @@ def test_a_resume_point_never_holds_broken_weights(tmp_path, monkeypatch):
     assert found["step"] == 4 and found["exploding"] is None
     where = {"step": 3, "where": "blocks.1.attn.W_V (weight)", "layer": 1, "head": 2, "value": None}
     assert found["non_finite"] == where
+    told = examine(run).findings[0].evidence
+    assert "blocks.1.attn.W_V (weight) in L1H2, in the optimizer's step at step 3" in told
 
 
 def test_what_only_the_fused_kernel_overflows_at_is_found_in_it(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import contextlib
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from torch import nn
 import tracer
 from tests.watching.loops import batches
 from tracer.store import Run, open_run
+from tracer.watching import first_bad
 from tracer.watching.finite_check import FiniteCheck, _norm, _spread, _sum
 from tracer.watching.first_bad import Model
 from tracer.watching.pace import Pace
@@ -203,3 +205,12 @@ def test_a_sum_of_a_sample_is_not_finite_where_one_of_its_numbers_is_not() -> No
     sparse = torch.eye(3).to_sparse()
     assert float(_sum([sparse])) == 3
     assert _norm([square, many[:3]]) == pytest.approx(55**0.5) and _norm([]) == 0
+
+
+@pytest.mark.parametrize(("part", "bad", "heads"), [("v", [1], (2, 3)), ("k", [0, 1], ()), ("q", [3], (3,))])
+def test_the_heads_of_a_part_that_is_not_finite(part: str, bad: list[int], heads: tuple[int, ...]) -> None:
+    """Two heads of queries read one of keys and values; where all are not finite, none is named."""
+    x = {name: torch.ones(1, 3, n, 2) for name, n in (("q", 4), ("k", 2), ("v", 2))}
+    x[part][0, 1, bad, 0] = float("inf")
+    call: Any = SimpleNamespace(n_heads=4, first_head=0, **x)
+    assert first_bad._of_call(call) == (part, heads)

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 import tracer
 from tests.watching.loops import batches
 from tracer.store import open_run
+from tracer.watching import every_update
 
 
 def train(model: nn.Module, recorder: Any, optimizer: Any, n: int = 3, told: Any = lambda loss: loss) -> None:
@@ -178,3 +179,51 @@ def test_a_warning_names_the_line_of_the_loop(here: Path, gpt: Callable[..., Any
     with pytest.warns(RuntimeWarning, match="ZeroDivisionError") as said:
         recorder.step(0.5)
     assert Path(said[0].filename).is_relative_to(Path(__file__).parents[1])  # or of what checks these tests' shapes
+
+
+def test_updates_are_handed_over_when_many_wait(
+    here: Path, gpt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a record all go with it; between records they wait, so that a device is asked once for many."""
+    monkeypatch.setattr(every_update, "SECONDS", float("inf"))
+    monkeypatch.setattr(every_update, "MOST_WAITING", 3)
+    model: Any = gpt(dropout=0.0)
+    recorder, waiting = tracer.watch(model, run="r", every=100), []
+    for batch in batches(9):
+        recorder.step(model(batch[:, :-1], batch[:, 1:])[1])
+        waiting.append(len(recorder._every))
+    recorder.close()
+    assert waiting == [0, 0, 0, 1, 0, 1, 2, 0, 0]  # records of steps 0, 1, 2, 4, 8 are complete a step later
+    run = open_run("r")
+    assert run.updates is not None and run.updates["step"].values.tolist() == [*range(9)]
+
+
+def test_an_evaluation_between_records_makes_one(here: Path, gpt: Callable[..., Any]) -> None:
+    model: Any = gpt(dropout=0.0)
+    recorder = tracer.watch(model, run="r", every=100)
+    for i, batch in enumerate(batches(8)):
+        recorder.step(model(batch[:, :-1], batch[:, 1:])[1])
+        if i == 5:
+            recorder.evaluated(1.5)
+    recorder.close()
+    found = open_run("r").trace["val_loss"].to_series().dropna()
+    assert found.to_dict() == {6: 1.5}
+
+
+def test_of_several_processes_the_next_record_is_told_in_advance(
+    here: Path, gpt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One process stands for two, which both say the same."""
+    model: Any = gpt(dropout=0.0)
+    recorder = tracer.watch(model, run="r", every=4)
+    first, *more = batches(9)
+    recorder.step(model(first[:, :-1], first[:, 1:])[1])
+    recorder.ranks.world, told = 2, []
+    with monkeypatch.context() as patched:
+        patched.setattr(recorder.ranks, "all", lambda mine: [mine, mine])
+        for batch in more:
+            recorder.step(model(batch[:, :-1], batch[:, 1:])[1])
+            told.append(recorder._gathering.next)
+    recorder.ranks.world = 1
+    recorder.close()
+    assert recorder.off is None and told == [2, 4, 4, 8, 8, 8, 8, 12]

@@ -55,7 +55,9 @@ def divergence(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     evidence = [_loss(found)]
     if first and found.get("cause") != "unknown":
         detail = f" ({found['detail']})" if found.get("detail") else ""
-        evidence.append(f"the first value that was not finite: {_place(first)}{detail} at step {int(first['step'])}")
+        evidence.append(
+            f"the first value that was not finite: {_place(first)}{detail}{_pass(found)} at step {int(first['step'])}"
+        )
     if before:
         evidence.append(
             f"what grew first: {_place(before)} reached {number(before['value'])} at step {int(before['step'])}, more "
@@ -75,11 +77,28 @@ def divergence(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
         evidence.append("layer unknown")
     if found.get("how"):
         evidence.append(str(found["how"]).rstrip("."))
+    if replayed and first and (kept := _healthy(meta, int(first["step"]))) is not None:
+        evidence.append(f"the last weights that are kept and were finite are of step {kept:,}")
     source = "a replay from the last resume point, every tap watched" if replayed else "the run's own numbers"
     yield Finding(
         "divergence", "bad", "The run diverged: not finite any more", int(found["step"]), heads, "; ".join(evidence),
         _after_divergence(meta, trace), "one look at the model at that update" if found.get("cause") else source,
     )  # fmt: skip
+
+
+def _pass(found: dict[str, Any]) -> str:
+    """In which part of a step it appeared, of one that was trained again."""
+    if "replayed_from" not in found:
+        return ""
+    where = str(found["non_finite"]["where"])
+    told = {" (gradient)": "backward pass", " (weight)": "optimizer's step"}
+    return f", in the {next((part for end, part in told.items() if where.endswith(end)), 'forward pass')}"
+
+
+def _healthy(meta: dict[str, Any], step: int) -> int | None:
+    """The latest step up to this one whose weights are kept; they are those before its update."""
+    kept = [one for name in ("snapshot_steps", "state_steps") for one in meta.get(name, ()) if one <= step]
+    return max([*kept, int(meta["divergence"]["replayed_from"])], default=None)
 
 
 def _loss(found: dict[str, Any]) -> str:

@@ -127,7 +127,7 @@ def growth_advice(meta: dict[str, Any], trace: xr.Dataset, step: int, *more: str
         return advice
     return Advice(
         "", (*lasting_causes(meta), *more),
-        "train on from a snapshot before it (`tracer fork`) with one change each: what stays small then, was the cause",
+        "train on from a state before it (`tracer remedy`) with one change each: what stays small then, was the cause",
     )  # fmt: skip
 
 
@@ -145,7 +145,7 @@ def score_advice(meta: dict[str, Any], trace: xr.Dataset, step: int) -> Advice:
         causes += ["no decay of W_Q and W_K"]
     return Advice(
         "", tuple(causes),
-        f"train on from a snapshot before step {step:,} (`tracer fork`) with one change each, and look at the largest "
+        f"train on from a state before step {step:,} (`tracer remedy`) with one change each, and look at the largest "
         "score",
     )  # fmt: skip
 

@@ -79,8 +79,6 @@ def _draw_found(run: Run, found: list[Future], key: str) -> None:
     st.caption("One seed of each: a lead, no law.")
     st.button("Their curves on Training", key=f"futures_{key}", icon=":material/arrow_forward:", type="tertiary",
               on_click=_lay_over, args=(run, [one.run.name for one in found if one.name != AS_IT_WAS]))  # fmt: skip
-    if st.session_state.pop("lay over", None):
-        st.switch_page(navigation.page("training"))
 
 
 def said(one: Future) -> str:
@@ -91,4 +89,4 @@ def said(one: Future) -> str:
 def _lay_over(run: Run, names: list[str]) -> None:
     names = names[: state.MOST_OVER - 1]
     state.update(run=run.name, compare=names[0] if names else None, over=tuple(names[1:]))
-    st.session_state["lay over"] = True
+    st.switch_page(navigation.page("training"))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import streamlit as st
 
 from dashboard import jobs
 from dashboard.jobs import Started
@@ -383,6 +384,17 @@ def test_a_change_is_trained_again_with_every_step(open_page, turning, copy_run,
     monkeypatch.setattr(jobs, "replay", fails)
     app.button(key="replay").click().run()
     assert "no room \\*here\\*" in words(app)
+
+
+def test_the_rows_of_a_change_are_one_press_away(open_page, turning, monkeypatch) -> None:
+    """L1H1 turns between the 6th and the 7th record: Gradients then asks of one of these, that head and that score."""
+    turned = []
+    monkeypatch.setattr(st, "switch_page", lambda page: turned.append(page.url_path))
+    app = open_page("phases", run="turning")
+    app.button(key="rows_of_change").click().run()
+    chosen = app.session_state["selection"]
+    assert turned == ["gradients"] and chosen.focus == (1, 1) and app.session_state["rows_measure"] == "induction"
+    assert chosen.step in turning.trace.step.values[[5, 6]]
 
 
 def test_what_a_phase_did_is_shown_by_head(open_page, turning, sent) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dashboard import theme
+from dashboard import navigation, state, theme
 from dashboard.shared import closer
 from tracer.analysis.training_curves import Curve
+from tracer.measures import HEAD_MEASURES
 from tracer.store import Run
 
 
@@ -24,5 +25,18 @@ def draw_again(run: Run, phase: Curve) -> None:
         f"{theme.unmarked(part.cost(1))}. What comes out is a run of its own, equal to this one to the bit on the "
         f"same machine, which it checks."
     )
-    closer.draw_button(part, "Train it again, every step recorded", "replay")
+    with st.container(horizontal=True):
+        closer.draw_button(part, "Train it again, every step recorded", "replay")
+        if phase.name in HEAD_MEASURES and len(phase.heads) == 1:
+            st.button("Which rows moved it?", key="rows_of_change", icon=":material/arrow_forward:", type="tertiary",
+                      on_click=_rows, args=(phase,), help="Gradients makes a step again without each row")  # fmt: skip
     closer.draw_said("replay")
+
+
+def _rows(phase: Curve) -> None:
+    """The record in the middle of the change, its head and its score, on the page of gradients."""
+    assert phase.change is not None
+    (layer, head), middle = phase.heads[0], phase.change.midpoint
+    state.update(step=min(map(int, phase.steps[:-1]), key=lambda step: abs(step - middle)), layer=layer, head=head)
+    st.session_state["rows_measure"] = phase.name
+    st.switch_page(navigation.page("gradients"))

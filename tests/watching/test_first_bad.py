@@ -4,7 +4,6 @@ import contextlib
 import math
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +13,8 @@ from torch import nn
 
 import tracer
 from tests.watching.loops import batches
+from tests.watching.test_gathering import stand_in
+from tracer.heads.call import AttentionCall
 from tracer.store import Run, open_run
 from tracer.watching import first_bad
 from tracer.watching.finite_check import FiniteCheck, _norm, _spread, _sum
@@ -212,5 +213,5 @@ def test_the_heads_of_a_part_that_is_not_finite(part: str, bad: list[int], heads
     """Two heads of queries read one of keys and values; where all are not finite, none is named."""
     x = {name: torch.ones(1, 3, n, 2) for name, n in (("q", 4), ("k", 2), ("v", 2))}
     x[part][0, 1, bad, 0] = float("inf")
-    call: Any = SimpleNamespace(n_heads=4, first_head=0, **x)
+    call = stand_in(AttentionCall, n_heads=4, first_head=0, **x)
     assert first_bad._of_call(call) == (part, heads)

@@ -80,7 +80,7 @@ class Started:
 
 _STARTED: dict[Path, Started] = {}
 _BESIDE: dict[tuple[Path, str], Started] = {}
-"""Sweeps and remedies, by the run that they are about: beside a process that trains it."""
+"""Sweeps, remedies and rows, by the run that they are about: beside a process that trains it."""
 _SERIES: list[Started] = []
 """The last `tracer reproduce`, which trains several runs one after the other."""
 
@@ -188,25 +188,24 @@ def sweeping(run: Run) -> Started | None:
 
 def remedy(run: Run, kind: str) -> Started:
     """Start `tracer remedy`: again from before a finding of this kind, as it was and with each change that may help."""
-    found = remedying(run)
-    if found is not None and found.alive:
-        return found
-    command = f"remedy --finding {kind}"
-    _refuse_code(run, command)
-    _refuse_clamps(run, command, run.config)
-    return _beside(run, Asked(command="remedy", name=run.name, of=str(run.dir.resolve()), options=(kind,)))
+    asked = Asked(command="remedy", name=run.name, of=str(run.dir.resolve()), options=(kind,))
+    return _trained_beside(run, asked, f"remedy --finding {kind}")
 
 
 def rows(run: Run, step: int, head: str, measure: str) -> Started:
     """Start `tracer rows`: which rows of a step moved a head; what it prints is the answer."""
-    found = looking_at_rows(run)
+    asked = Asked(command="rows", name=run.name, of=str(run.dir.resolve()), step=step, options=(head, measure))
+    return _trained_beside(run, asked, f"rows {step} --head {head}")
+
+
+def _trained_beside(run: Run, asked: Asked, command: str) -> Started:
+    """What trains steps of a run again, unless one of its kind is at it; `command`: where a shell is needed for it."""
+    found = _BESIDE.get((run.dir.resolve(), asked.command))
     if found is not None and found.alive:
         return found
-    command = f"rows {step} --head {head}"
     _refuse_code(run, command)
     _refuse_clamps(run, command, run.config)
-    of = str(run.dir.resolve())
-    return _beside(run, Asked(command="rows", name=run.name, of=of, step=step, options=(head, measure)))
+    return _beside(run, asked)
 
 
 def looking_at_rows(run: Run) -> Started | None:

@@ -7,6 +7,7 @@ from typing import cast
 
 import numpy as np
 import pytest
+import zarr
 
 from tests.trainings import diverging
 from tracer.config import ModelConfig, OptimConfig, TrainConfig
@@ -55,7 +56,7 @@ def test_what_is_there_is_not_trained_again(sick: Run) -> None:
     before = [(one.dir, one.meta["created"]) for one in (f.run for f in remedy(sick, tries=("rate",), until=until))]
     again = remedy(sick, tries=("rate",), until=until, quiet=True)
     assert [(one.run.dir, one.run.meta["created"]) for one in again] == before
-    with pytest.raises(ValueError, match="another stretch: move it away"):
+    with pytest.raises(ValueError, match="another stretch: move that folder away"):
         remedy(sick, tries=("rate",), until=until + 1, quiet=True)
 
 
@@ -78,6 +79,15 @@ def test_a_run_that_is_not_had_again_has_no_futures(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=rf"not had again to the bit: weights part at step {step}, by up to 0\.5"):
         remedy(run, tries=("rate",), quiet=True)
     assert [one.dir.name for one in made_for(run, "divergence")] == ["r-divergence-as-it-was"]
+
+
+def test_where_no_weights_are_kept_the_losses_tell(tmp_path: Path) -> None:
+    run = loop.train(diverging(tmp_path / "r"), quiet=True)
+    assert run.steps == [0] and run.trace["step"][1] == 1
+    losses = zarr.open_array(run.dir / "trace.zarr" / "train_loss", mode="r+")
+    losses[1] = np.asarray(losses[1]) + 1e-3
+    with pytest.raises(ValueError, match="not had again to the bit: its losses part at step 1. On this machine"):
+        remedy(Run(run.dir), tries=("rate",), quiet=True)
 
 
 def test_a_stretch_that_does_not_show_the_finding_tells_nothing(sick: Run, tmp_path: Path) -> None:
@@ -115,6 +125,8 @@ def test_each_change_is_of_what_the_run_had() -> None:
     for name, one in tried.items():  # one thing at a time
         parts = [part for part in ("model", "optim") if getattr(one.config, part) != getattr(config, part)]
         assert len(parts) == 1 and one.words.count(" not ") + one.words.startswith("no ") >= 1, name
+    late = [one.name for one in remedies(replace(config, model=replace(config.model, dropout=0.5)), start=119)]
+    assert "warmup" not in late and "dropout" not in late and "warmup" in [r.name for r in remedies(config, start=118)]
     plain = TrainConfig(optim=OptimConfig(clip=2.0, weight_decay=0.0, warmup=10))
     less = {one.name: one.config.optim for one in remedies(plain)}
     assert "no-decay" not in less and "norm" not in less and less["decay"].weight_decay == 0.1

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.tiers import quick
+from tests.training.test_own_loss import by_hand
 from tests.trainings import tiny
 from tracer.cli.rows_command import lines
 from tracer.config import TrainConfig
@@ -147,9 +148,10 @@ def test_what_is_not_there_is_refused(run: Run, args: tuple[Any, ...], says: str
         which_rows(run, *args)
 
 
-def test_a_loss_of_ones_own_has_no_rows(run: Run) -> None:
-    with pytest.raises(ValueError, match="is trained on a loss of its own, of which no part is a row's"):
-        which_rows(run, 4, (0, 0), loss=lambda logits, batch: logits.square().mean())
+def test_a_loss_of_ones_own_has_no_rows(tmp_path: Path) -> None:
+    run = loop.train(of_kind(tmp_path / "own"), quiet=True, loss=by_hand)
+    with pytest.raises(ValueError, match="own is trained on a loss of its own, of which no part is a row's"):
+        which_rows(run, 4, (0, 0))
 
 
 def test_it_works_in_one_process(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ def remedy(
         say(ROW.format("", "status", "the finding", "held-out loss", "best", "what is changed"))
     try:
         found = remedy(
-            run, finding, tries=tries, before=before, until=until, quiet=True,
+            what.run, what.finding, tries=tries, before=before, until=until, quiet=True,
             progress=None if json else lambda one: say(line(one)), measures=measures, probes=probes, scalars=scalars,
             corpus=corpus, clamp=clamp, loss=loss,
         )  # fmt: skip

@@ -25,8 +25,8 @@ class Remedy:
     """Can a training go on with it from weights that are there? Else it begins at 0, with the same seed."""
 
 
-def remedies(config: TrainConfig) -> list[Remedy]:
-    """Those that change something in a training, by what it had: how its weights move first, then the model."""
+def remedies(config: TrainConfig, start: int = 0) -> list[Remedy]:
+    """Those that change something in a training from `start` on: how its weights move first, then the model."""
     optim, model = config.optim, config.model
     warmup = max(LONGER * optim.warmup, FIRST_WARMUP)
     clip = FIRST_CLIP if optim.clip is None else optim.clip / TIGHTER
@@ -45,14 +45,16 @@ def remedies(config: TrainConfig) -> list[Remedy]:
               lr=optim.lr / SPEED, adam_lr=adam),
         moved("faster", f"learning rate {optim.lr * SPEED:.3g}, not {optim.lr:.3g}",
               lr=optim.lr * SPEED, adam_lr=faster),
-        moved("warmup", f"warm-up over {warmup:,} steps, not {optim.warmup:,}", warmup=warmup),
+        *([moved("warmup", f"warm-up over {warmup:,} steps, not {optim.warmup:,}", warmup=warmup)]
+          if warmup > start + 1 else []),  # else it is over
         moved("clip", f"gradients clipped at {clip:.3g}, "
               + ("not left alone" if optim.clip is None else f"not {optim.clip:.3g}"), clip=clip),
         moved("decay", f"weight decay {decay:.3g}, not {optim.weight_decay:.3g}", weight_decay=decay),
     ]  # fmt: skip
     if optim.weight_decay:
         found.append(moved("no-decay", f"no weight decay, not {optim.weight_decay:.3g}", weight_decay=0.0))
-    found.append(made("dropout", f"dropout {dropout:.3g}, not {model.dropout:.3g}", True, dropout=dropout))
+    if dropout > model.dropout:
+        found.append(made("dropout", f"dropout {dropout:.3g}, not {model.dropout:.3g}", True, dropout=dropout))
     if model.attn_scale == "none":
         found.append(made("scale", "scores divided by sqrt(d_head), not left alone", attn_scale="d_head"))
     if model.norm == "none":

@@ -75,7 +75,8 @@ def plan(
     end = end if until is None else until
     if end <= max(part.start, finding.step if diverged else 0):
         raise ValueError(f"until={end} is before the finding of step {finding.step:,}: give a later step")
-    tried, there = remedies(config), [one.name for one in remedies(config)]
+    tried = remedies(config, part.start)
+    there = [one.name for one in tried]
     if unknown := [name for name in tries if name not in there]:
         raise ValueError(f"{unknown[0]!r} is no change that can be tried of {parent.name}: {', '.join(there)}")
     asked_for = tuple(one for one in tried if not tries or one.name in tries)
@@ -156,9 +157,7 @@ def _future(what: Trials, one: Remedy | None, quiet: bool, code: dict[str, Any])
             fork(parent, what.start, config, quiet, track=(), **code) if keeps else train(config, quiet=quiet, **code)
         )
     elif there.meta.get("remedy", facts) != facts or there.config != replace(config, run=there.config.run):
-        raise ValueError(
-            f"{directory.name} is there, of another stretch: move it away (`tracer rm {directory.name}`), and try again"
-        )
+        raise ValueError(f"{directory} is there, of another stretch: move that folder away, and try again")
     else:
         again = there if there.status in ("finished", "diverged") else resume(directory, quiet=quiet, **code)
     if again.status == "stopped":
@@ -171,13 +170,26 @@ def _future(what: Trials, one: Remedy | None, quiet: bool, code: dict[str, Any])
 def _refuse_another(what: Trials, first: Future) -> None:
     """ValueError where the training as it was is not the run's, or shows no finding."""
     facts: dict[str, Any] = compared(first.run, what.run, what.start)
-    if facts["parts"] is not None:
+    apart = (
+        None if facts["parts"] is None else f"weights part at step {facts['parts']:,}, by up to {facts['apart']:.2g}"
+    )
+    if apart is None and (step := _losses_part(first.run, what.run)) is not None:
+        apart = f"its losses part at step {step:,}"
+    if apart is not None:
         raise ValueError(
-            f"as it was, {what.run.name} is not had again to the bit: weights part at step {facts['parts']:,}, by up "
-            f"to {facts['apart']:.2g}. On this machine, or with this number of threads, no change can be told from that"
+            f"as it was, {what.run.name} is not had again to the bit: {apart}. On this machine, or with this number of "
+            f"threads, no change can be told from that"
         )
     if first.since is None:
         raise ValueError(
             f"as it was, from step {what.start:,} to {what.until:,}, {what.run.name} shows no {what.finding.title!r}: "
             f"the stretch is too short to tell. Begin earlier (before=) or go on longer (until=)"
         )
+
+
+def _losses_part(again: Run, parent: Run) -> int | None:
+    """The first step of which both recorded the loss of the batch, and not the same: known without any weights."""
+    ours, theirs = (run.trace["train_loss"].dropna("step").to_series() for run in (again, parent))
+    both = ours.index.intersection(theirs.index)
+    differ = both[(ours[both] != theirs[both]).to_numpy()]
+    return int(differ[0]) if len(differ) else None

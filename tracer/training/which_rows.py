@@ -36,6 +36,7 @@ from tracer.training.interrupts import one_process
 from tracer.training.job import (
     IGNORED,
     Job,
+    Micro,
     dropout_seed,
     forward_backward,
     hold,
@@ -45,7 +46,6 @@ from tracer.training.job import (
     state_of,
     update,
 )
-from tracer.training.own_loss import Loss
 from tracer.training.probe_recorder import ProbeRecorder
 from tracer.training.repeatable import repeatable
 
@@ -55,7 +55,7 @@ Tensors = dict[str, Tensor]
 def which_rows(
     run: Run | str | Path, step: int, head: Head, measure: str = "induction", *, progress: Progress | None = None,
     measures: Measures = (), probes: Probes = None, scalars: Scalars | Sequence[Scalars] = (),
-    corpus: str | Make | None = None, clamp: Given = (), loss: Loss | None = None,
+    corpus: str | Make | None = None, clamp: Given = (),
 ) -> xr.Dataset:  # fmt: skip
     """What each training row of a step did to a head.
 
@@ -64,7 +64,7 @@ def which_rows(
         step: Whose update is looked at: that from `step` to `step + 1` updates.
         head: (layer, head).
         measure: Of heads, as a record has it: on held-out text, or on repeated tokens.
-        measures, probes, scalars, corpus, clamp, loss: Those of the run, named again, as in `tracer.fork`.
+        measures, probes, scalars, corpus, clamp: Those of the run, named again, as in `tracer.fork`.
 
     Returns:
         By `row` of the batch: `loss` (nats, mean over its targets that count), `gradient` [row matrix] (norm of its
@@ -89,8 +89,8 @@ def which_rows(
         raise ValueError(f"{measure!r} is no measure of heads that every record has: {', '.join(HEAD_MEASURES)}")
     if not (0 <= layer < config.model.n_layers and 0 <= at < config.model.n_heads):
         raise ValueError(f"L{layer}H{at} is not there: {config.model.n_layers} layers of {config.model.n_heads} heads")
-    extras = Extras.given(measures, probes, scalars, loss)
-    if extras.loss is not None or parent.meta.get("loss"):
+    extras = Extras.given(measures, probes, scalars)
+    if parent.meta.get("loss"):
         raise ValueError(f"{parent.name} is trained on a loss of its own, of which no part is a row's")
     start = stretch(parent, step, step + 1).start
     extras.check(parent)
@@ -135,9 +135,10 @@ def _of_step(job: Job, step: int, head: Head, read: Callable[[], float], progres
     norms, shares = np.full((n, len(MATRICES)), np.nan), np.full((n, len(MATRICES)), np.nan)
     names = [f"blocks.{head[0]}.attn.W_{matrix}" for matrix in MATRICES]
     back()
+    batch = micro_batches(job, step, 0, 1)
     for row in range(n):
         progress(row, n)
-        losses[row], grads = _of_row(job, step, row)
+        losses[row], grads = _of_row(job, step, row, batch)
         for i, name in enumerate(names):
             if name in grads:
                 mine, all_rows = (g[name][head[1]].double().flatten() for g in (grads, whole))
@@ -163,10 +164,10 @@ def _of_step(job: Job, step: int, head: Head, read: Callable[[], float], progres
     )  # fmt: skip
 
 
-def _of_row(job: Job, step: int, row: int) -> tuple[float, Tensors]:
+def _of_row(job: Job, step: int, row: int, batch: tuple[list[Micro], int | None]) -> tuple[float, Tensors]:
     """The mean loss of a row of the batch, and the gradient of its part of the batch's loss."""
     params = {name: p for name, p in job.raw.named_parameters() if p.requires_grad}
-    micros, n_counted = micro_batches(job, step, 0, 1)
+    micros, n_counted = batch
     total = n_counted or sum(answer.numel() for _, answer in micros)
     with repeatable(job.accelerator.device):
         if job.config.model.dropout:  # whose numbers hang on all rows before it

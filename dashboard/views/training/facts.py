@@ -169,8 +169,11 @@ def draw_divergence(run: Run) -> None:
 
 
 def _advice(run: Run) -> Advice:
-    """Health's, so that both say the same."""
-    found = diagnoses.diagnosis(run).findings
+    """Health's, so that both say the same; none where the run's numbers cannot be read."""
+    try:
+        found = diagnoses.diagnosis(run).findings
+    except (ValueError, OSError):  # which the page says
+        return Advice()
     return next((one.advice for one in found if one.kind == "divergence"), Advice())
 
 

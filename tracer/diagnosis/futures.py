@@ -6,6 +6,7 @@ import glob
 from dataclasses import dataclass
 
 from tracer.diagnosis import examine
+from tracer.diagnosis.remedies import SIGNS
 from tracer.store import Run
 
 AS_IT_WAS = "as it was"
@@ -42,8 +43,8 @@ def name_of(run: Run, kind: str, name: str) -> str:
 
 
 def made_for(run: Run, kind: str) -> list[Run]:
-    """Those that were made for a kind of finding and have ended, as it was first, then as they were begun."""
-    found = []
+    """Those that were made for a kind of finding and have ended, as it was first, then in the order of `remedies`."""
+    found: dict[str, Run] = {}
     for directory in run.dir.resolve().parent.glob(glob.escape(name_of(run, kind, "")) + "*"):
         try:
             one = Run(directory)
@@ -51,8 +52,8 @@ def made_for(run: Run, kind: str) -> list[Run]:
         except (ValueError, OSError):  # which Runs says
             continue
         if [facts.get(name) for name in ("run", "created", "kind")] == [run.name, run.meta["created"], kind]:
-            found.append(one)
-    return sorted(found, key=lambda one: (one.meta["remedy"]["name"] != AS_IT_WAS, one.meta["created"]))
+            found[facts["name"]] = one
+    return [found[name] for name in (AS_IT_WAS, *SIGNS) if name in found]
 
 
 def judged(run: Run) -> Future:

@@ -234,11 +234,15 @@ def visit(page: Page, address: str) -> None:
 def spot(page: Page, key: str, x: float, y: float, lane: int = 0) -> tuple[float, float]:
     """A place of a Plotly chart in the window, in shares of its width and height."""
     area = page.locator(f".st-key-{key} .nsewdrag").nth(lane)
-    area.evaluate("node => node.scrollIntoView({ block: 'center' })")
-    settle(page)
-    box = area.bounding_box()
-    assert box is not None
-    return box["x"] + x * box["width"], box["y"] + y * box["height"]
+    for _ in range(3):  # a picture that is drawn late, far away, moves what is in view
+        area.evaluate("node => node.scrollIntoView({ block: 'center' })")
+        settle(page)
+        box = area.bounding_box()
+        assert box is not None
+        place = box["x"] + x * box["width"], box["y"] + y * box["height"]
+        if 0 <= place[1] < page.evaluate("innerHeight"):
+            break
+    return place
 
 
 def tip(page: Page, key: str) -> Locator:

@@ -27,11 +27,11 @@ check: $(VENV)/installed-test node_modules/installed lint ## what `make test` ch
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --threads 2 tracer dashboard
 	$(PYTEST) $(ARGS)
 
-test-all: $(VENV)/installed-dev node_modules/installed ## everything: types of the tests, both tiers, signatures checked at run time
+test-all: $(VENV)/installed-dev node_modules/installed ## what `make test` leaves: types of the tests, the second tier, and the first again with signatures checked at run time
 	scripts/install-chromium
 	@$(MAKE) --no-print-directory lint
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --threads 2
-	$(PYTEST) --thorough $(ARGS)
+	$(PYTEST) --thorough --after-first $(ARGS)
 
 lint: $(VENV)/installed-test node_modules/installed
 	$(BIN)/ruff format --check

@@ -2,8 +2,10 @@
 
 The first (`make test`, `pytest`) says that the product works: one oracle for each measure, edit, store and model
 function, one test a page, the main job in a browser. The second lies in folders named `thorough` and in
-`tests/attacks`: every family, shape, width and layout, kills, many processes, other people's services. `make test-all`
-(`pytest --thorough`) runs both, with the signatures of `tracer` checked at run time, which doubles the cost of a call.
+`tests/attacks`: every family, shape, width and layout, kills, many processes, other people's services. `pytest
+--thorough` runs both, with the signatures of `tracer` checked at run time, which doubles the cost of a call. `make
+test-all`, which comes after `make test`, leaves out what that ran and what gains nothing from these checks
+(`--after-first`): pages, commands and files, whose calls with arrays the tests of the called functions make as well.
 A path that is named on the command line runs whatever its tier. Where the cases of one test differ in family, kind or
 size alone, `quick` names those of the first tier.
 """
@@ -23,6 +25,8 @@ PARTS = (
     "specimens.exercises", "store.trace_layout", "tracking", "training.job", "training.loop", "training.optim",
     "training.own_loss", "training.probe_recorder", "watching",
 )  # fmt: skip
+FIRST_ALONE = {"browser", "cli", "dashboard", "diagnosis", "pictures", "specimens", "store"}
+"""Folders whose tests of the first tier do not run again with signatures checked, but for those with more cases."""
 T = TypeVar("T")
 THOROUGH = False
 """Does the second tier run, too?"""
@@ -32,6 +36,8 @@ SHAPE_CHECKED = [f"tracer.{part}" for part in PARTS]
 def pytest_addoption(parser: pytest.Parser) -> None:
     help = "the second tier of tests too, and the signatures of tracer checked at run time"
     parser.addoption("--thorough", action="store_true", help=help)
+    help = "leave out tests of the first tier that gain nothing from running again with signatures checked"
+    parser.addoption("--after-first", action="store_true", help=help)
 
 
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
@@ -56,7 +62,12 @@ def pytest_runtest_setup() -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """The second tier's folders; pytest does not ask about a path that is named on the command line."""
-    return True if collection_path.name in SECOND and not config.getoption("thorough") else None
+    if collection_path.name in SECOND and not config.getoption("thorough"):
+        return True
+    again = collection_path.parent.name in FIRST_ALONE and collection_path.name.startswith("test_")
+    if again and config.getoption("after_first") and "quick(" not in collection_path.read_text(encoding="utf-8"):
+        return True
+    return None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

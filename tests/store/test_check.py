@@ -19,6 +19,7 @@ from tracer.store.check import Report, check
 from tracer.store.chunks import content_size
 from tracer.store.layout import Lock
 from tracer.store.meta import write_meta
+from tracer.store.row_effects import read_rows, rows_path, rows_there, write_rows
 from tracer.store.surveys import newest_survey, read_survey, survey_path, write_survey
 from tracer.training.loop import resume
 
@@ -107,6 +108,26 @@ def test_a_bit_of_a_survey_is_named(run: Run) -> None:
     assert list(check(run.dir).damaged) == ["surveys/4-ab.safetensors"]
     with pytest.raises(ValueError, match="remove it and survey again"):
         read_survey(run.dir, "4-ab")
+
+
+def test_a_bit_of_what_rows_did_is_named(run: Run) -> None:
+    write_rows(run.dir, name := "2-4-L1H2-induction", {"effect": np.eye(2)}, {"first": 2, "head": "L1H2"})
+    arrays, told = read_rows(run.dir, name) or ({}, {})
+    np.testing.assert_array_equal(arrays["effect"], np.eye(2))
+    assert told == {"first": 2, "head": "L1H2"} and check(run.dir).damaged == {}
+    assert rows_there(run.dir) == [name] and read_rows(run.dir, "2-4-L1H1-induction") is None
+    path = rows_path(run.dir, name)
+    path.with_name("letter.safetensors").write_bytes(path.read_bytes())
+    assert rows_there(run.dir) == [name]  # what is called otherwise is no answer
+    path.with_name("letter.safetensors").unlink()
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    assert list(check(run.dir).damaged) == [f"rows/{name}.safetensors"]
+    with pytest.raises(ValueError, match="remove it and ask again"):
+        read_rows(run.dir, name)
+    write_survey(run.dir, "4-ab", {"tokens": np.arange(6)}, "a text")
+    survey_path(run.dir, "4-ab").rename(path)
+    with pytest.raises(ValueError, match="it does not say what it is.: remove it and ask again"):
+        read_rows(run.dir, name)
 
 
 def test_a_lost_point_to_go_on_from_is_named(run: Run) -> None:

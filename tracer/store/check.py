@@ -120,7 +120,8 @@ def _weights(run: Run) -> Iterator[tuple[str, Any]]:
             path = path_of(run.dir, step)
             name = str(path.relative_to(run.dir))
             yield name, lambda path=path: shapes(bring(path), run.dir) and verify(path, run.dir)
-    others = [run.dir / "probe.safetensors", *sorted((run.dir / "surveys").glob("[!.]*"))]
+    answers = [path for folder in ("surveys", "rows") for path in sorted((run.dir / folder).glob("[!.]*"))]
+    others = [run.dir / "probe.safetensors", *answers]
     for path in filter(Path.exists, others):
         yield str(path.relative_to(run.dir)), lambda path=path: verify(path, run.dir)
 

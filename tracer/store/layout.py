@@ -8,6 +8,7 @@ states/000200.safetensors    weights and optimiser state after 200 updates: trai
 resume/000250.safetensors    weights and optimiser state of the latest point from which training can go on
 effects.zarr/                what switching heads off costs at each snapshot (Zarr v3), from `tracer sweep`
 surveys/1300-<hash>.safetensors  what heads do over a corpus (`tracer.store.surveys`)
+rows/540-664-L1H2-induction.safetensors  what training rows did to a head (`tracer.store.row_effects`)
 log.jsonl, samples.jsonl     one JSON object a line
 findings.jsonl               what was found to be wrong while the run was made, each kind once
 lock                         held (flock) by the process that trains, which it names (`tracer.store.sign_of_life`)

@@ -35,7 +35,7 @@ MOST = {
     "run.json": MOST_JSON, "log.jsonl": MOST_LINES, "samples.jsonl": MOST_LINES, "findings.jsonl": MOST_LINES,
     "tokenizer.json": MOST_TOKENIZER,
     "note.txt": 1 << 16, "trace.zarr": 256 << 20, "updates.zarr": 256 << 20, "effects.zarr": 256 << 20,
-    "snapshots": 1 << 40, "states": 1 << 40, "surveys": 256 << 20, "probe.safetensors": 1 << 40,
+    "snapshots": 1 << 40, "states": 1 << 40, "surveys": 256 << 20, "rows": 256 << 20, "probe.safetensors": 1 << 40,
 }  # fmt: skip
 """Bytes of a file, by the first part of its name; what is called otherwise is left where it is."""
 WEIGHTS = ("snapshots", "states", "probe.safetensors")

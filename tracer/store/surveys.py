@@ -5,10 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from safetensors import SafetensorError, safe_open
-
-from tracer.files.disk import refuse_links, regular, write_bytes
-from tracer.files.sealed import sealed, verify
+from tracer.store.sealed_arrays import read_arrays, write_arrays
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,10 +21,7 @@ def survey_path(directory: Path, name: str) -> Path:
 def write_survey(directory: Path, name: str, arrays: dict[str, np.ndarray], corpus: str, measures: str = "{}") -> None:
     """A reader sees the survey as it was, or as it is. `corpus`: what was read, in words; `measures`: what is said of
     a user's, as JSON."""
-    from safetensors.numpy import save
-
-    refuse_links(directory)
-    write_bytes(survey_path(directory, name), sealed(save(arrays, {"corpus": corpus, "measures": measures})), directory)
+    write_arrays(survey_path(directory, name), directory, arrays, {"corpus": corpus, "measures": measures})
 
 
 def read_survey(directory: Path, name: str) -> tuple[dict[str, np.ndarray], str, str] | None:
@@ -35,18 +29,11 @@ def read_survey(directory: Path, name: str) -> tuple[dict[str, np.ndarray], str,
 
     ValueError for a damaged file.
     """
-    path = survey_path(directory, name)
-    if not path.exists():
+    found = read_arrays(survey_path(directory, name), directory, MOST_BYTES, "survey again")
+    if found is None:
         return None
-    regular(path, directory, MOST_BYTES)
-    try:
-        verify(path, directory)
-        with safe_open(path, framework="numpy") as file:
-            arrays = {key: file.get_tensor(key) for key in list(file.keys())}
-            said = file.metadata() or {}
-            return arrays, said.get("corpus", ""), said.get("measures", "{}")
-    except (SafetensorError, OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read ({error}): remove it and survey again") from error
+    arrays, said = found
+    return arrays, said.get("corpus", ""), said.get("measures", "{}")
 
 
 def take_back_surveys(directory: Path, step: int) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 FILES = {
     "run.json", "tokenizer.json", "trace.zarr", "updates.zarr", "probe.safetensors", "snapshots", "states", "resume",
     "log.jsonl", "samples.jsonl", "findings.jsonl", "note.txt", "lock", "effects.zarr", "effects.lock",
-    "surveys", "tensorboard",
+    "surveys", "rows", "tensorboard",
 }  # fmt: skip
 """All that a run directory holds."""
 CLOSED = ("log.jsonl", "samples.jsonl", "findings.jsonl", "trace.zarr/zarr.json", "updates.zarr/zarr.json")

@@ -54,7 +54,7 @@ def test_what_was_not_recorded_is_had_to_the_bit(parent: Run, whole: Run, tmp_pa
     assert {"induction", "head_grad_norm", "update_ratio", "train_loss", "max_logit"} <= {*shared}
     np.testing.assert_allclose(again.trace.on_first, again.trace.first_token, 1e-5)
     facts = {"run": "parent", "first": 6, "last": 7, "every": 1, "compared": [8], "parts": None, "apart": 0.0}
-    facts["diverged"] = None
+    facts |= {"diverged": None, "created": parent.meta["created"]}
     assert again.meta["replay"] == facts and said(again) == "equal to parent to the bit at step 8"
     assert not check(again.dir).damaged and again.status == "finished"
 

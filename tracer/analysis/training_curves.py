@@ -141,30 +141,27 @@ def course(trace: xr.Dataset, reads: Reads | None = None) -> list[Curve]:
 
     for name in ("val_loss", "repeat_loss", "icl_score"):
         if name in trace:
-            add(name, trace[name].values, of=name)
+            add(name, values_of(trace, name), of=name)
     reader = strongest(trace)
     behind = None if "previous_token" not in trace else best(_others(trace["previous_token"].values, reader))
     for name, head in (("induction", reader), ("previous_token", behind)):
         if head is not None:
-            add(name, trace[name].values[(slice(None), *head)], (head,), of=name)
+            add(name, values_of(trace, name, head), (head,), of=name)
     if reads is not None and reader is not None and behind is not None and behind[0] < reader[0]:
         scores = reads.scores[(slice(None), *behind, *reader)] - reads.chance
         add("composition", scores, (behind, reader), np.asarray(reads.steps))
     if "entropy_normalised" in trace:
-        add("entropy", _mean_of_heads(trace["entropy_normalised"].values), of="entropy_normalised")
+        add("entropy", values_of(trace, "entropy"), of="entropy_normalised")
     if "grad_norm" in trace:
-        squares = np.square(trace["grad_norm"].values.astype(float))
-        measured = np.isfinite(squares).any(axis=1)
-        add("gradient", np.where(measured, np.sqrt(np.nansum(squares, axis=1)), np.nan))
+        add("gradient", values_of(trace, "gradient"))
     own = {name: in_trace(trace, name) for dims in (("step",), LAYER, HEAD) for name in measures_in(trace, dims)
            if name not in MEASURES}  # fmt: skip
     for name, measure in own.items():
-        values = np.where(np.isfinite(trace[name].values), trace[name].values, np.nan)
-        head = best(values) if measure.dims == HEAD else None
+        head = best(_finite(trace[name].values)) if measure.dims == HEAD else None
         if measure.dims == LAYER:
-            add(name, _mean_of_heads(values[..., None]))
+            add(name, values_of(trace, name))
         elif measure.dims != HEAD or head is not None:
-            add(name, values[(slice(None), *(head or ()))], (head,) if head else (), of=name)
+            add(name, values_of(trace, name, head), (head,) if head else (), of=name)
     on_trace = [name for name in found if name != "composition"]
     of_heads = (*SCORES, *(name for name, measure in own.items() if measure.dims == HEAD))
     tried = [_heads_in(trace[name].values) if name in of_heads else 1 for name in on_trace]
@@ -177,6 +174,35 @@ def course(trace: xr.Dataset, reads: Reads | None = None) -> list[Curve]:
         read["composition"] = readings(at, values[None], warmup=full)[0]
     order = [name for name in (*NAMES, *own) if name in found]
     return [_curve(name, *found[name], read[name], odds.get(name), own.get(name)) for name in order]
+
+
+def values_of(trace: xr.Dataset, name: str, head: Head | None = None) -> NDArray[np.float64]:
+    """A curve by its name, at every step of a trace; K-composition is not in one."""
+    if name == "entropy":
+        return _mean_of_heads(trace["entropy_normalised"].values).astype(float)
+    if name == "gradient":
+        squares = np.square(trace["grad_norm"].values.astype(float))
+        return np.where(np.isfinite(squares).any(axis=1), np.sqrt(np.nansum(squares, axis=1)), np.nan)
+    values = trace[name].values if name in NAMES else _finite(trace[name].values)
+    if head is None and values.ndim == 2:  # of layers
+        values = _mean_of_heads(values[..., None])
+    return np.asarray(values[(slice(None), *(head or ()))], float)
+
+
+def finer(curve: Curve, closer: Iterable[xr.Dataset]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Steps and values of a curve, with those of the same training that these traces recorded between."""
+    found = dict(zip(curve.steps.tolist(), curve.values.tolist(), strict=True))
+    head = curve.heads[0] if len(curve.heads) == 1 else None
+    for trace in closer if len(curve.heads) < 2 else ():
+        if {"entropy": "entropy_normalised", "gradient": "grad_norm"}.get(curve.name, curve.name) in trace:
+            more = zip(trace["step"].values.tolist(), values_of(trace, curve.name, head).tolist(), strict=True)
+            found = {step: value for step, value in more if np.isfinite(value)} | found
+    steps = sorted(found)
+    return np.array(steps), np.array([found[step] for step in steps])
+
+
+def _finite(values: np.ndarray) -> np.ndarray:
+    return np.where(np.isfinite(values), values, np.nan)
 
 
 def log_odds(name: str, values: ArrayLike) -> NDArray[np.float64]:

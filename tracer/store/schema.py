@@ -114,6 +114,8 @@ class Replay(StrictModel):
     """Of a stretch that was trained again: whose, and how its weights compare with that run's."""
 
     run: Word
+    created: Annotated[str, Field(max_length=64)] = ""
+    """When that run was begun: another may have its name by now."""
     first: Count
     last: Count
     every: Count

@@ -60,7 +60,10 @@ def replay(
     )  # fmt: skip
     if not PartialState().is_main_process:
         return again
-    facts = {"run": parent.name, "first": first, "last": last, "every": every, **compared(again, parent, part.start)}
+    facts = {
+        "run": parent.name, "created": parent.meta["created"], "first": first, "last": last, "every": every,
+        **compared(again, parent, part.start),
+    }  # fmt: skip
     facts["diverged"] = (parent.meta.get("divergence") or {}).get("step")
     writer = RunWriter.reopen(again)
     writer.close(again.meta["status"], replay=facts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from dashboard import loading, state, theme
-from dashboard.loading import head_scores
+from dashboard.loading import head_scores, replays
 from dashboard.shared import choosers
 from dashboard.state import MOST_OVER
 from dashboard.views.training.curve_lines import draw_lines, thinned
@@ -24,6 +24,7 @@ from dashboard.views.training.loss_curves import (
     draw_positions,
 )
 from dashboard.views.training.own_charts import draw_own
+from dashboard.views.training.stretch_closer import draw_stretch
 from tracer.analysis.over_seeds import FEWEST, mean_over_seeds
 from tracer.measures import MEASURES
 from tracer.store import Run
@@ -104,6 +105,9 @@ def _draw(run: Run, compared: list[Run]) -> None:
         draw_heads(run, trace, laid_over if comparable else None)
 
     lines = _over_seeds([run, *compared], traces)
+    if run.name in lines and (closer := replays.traces(run)):
+        lines |= {run.name: replays.merged(trace, closer)}
+        st.caption(replays.said(run))
     each = {name: found for name, found in each.items() if name in lines}
 
     def row(*sections: Section) -> None:
@@ -118,6 +122,7 @@ def _draw(run: Run, compared: list[Run]) -> None:
     draw_own(run, traces, each)
     _draw_pace(each)
     _draw_missing(run, trace)
+    draw_stretch(run, step)
     draw_samples(run, step)
 
 

@@ -175,7 +175,7 @@ def sweep(run: Run) -> Started:
 
 
 def _beside(run: Run, asked: Asked) -> Started:
-    about = " ".join([*([str(asked.step)] if asked.command == "rows" else []), *asked.options])
+    about = " ".join([*([_steps(asked)] if asked.command == "rows" else []), *asked.options])
     one = replace(_popen(run.dir, asked, f"{run.name}.{asked.command}"), about=about)
     _BESIDE[run.dir.resolve(), asked.command] = one
     return one
@@ -192,10 +192,17 @@ def remedy(run: Run, kind: str) -> Started:
     return _trained_beside(run, asked, f"remedy --finding {kind}")
 
 
-def rows(run: Run, step: int, head: str, measure: str) -> Started:
-    """Start `tracer rows`: which rows of a step moved a head; what it prints is the answer."""
-    asked = Asked(command="rows", name=run.name, of=str(run.dir.resolve()), step=step, options=(head, measure))
-    return _trained_beside(run, asked, f"rows {step} --head {head}")
+def rows(run: Run, step: int, head: str, measure: str, last: int = 0) -> Started:
+    """Start `tracer rows`: which rows of a step moved a head, which it prints; or of the steps to `last`, which the run
+    keeps."""
+    of = str(run.dir.resolve())
+    asked = Asked(command="rows", name=run.name, of=of, step=step, steps=last, options=(head, measure))
+    return _trained_beside(run, asked, f"rows {_steps(asked)} --head {head}")
+
+
+def _steps(asked: Asked) -> str:
+    """As `tracer rows` takes them."""
+    return f"{asked.step}:{asked.steps}" if asked.steps else str(asked.step)
 
 
 def _trained_beside(run: Run, asked: Asked, command: str) -> Started:
@@ -318,7 +325,7 @@ def _again(asked: Asked) -> Started:
         case "remedy":
             return remedy(Run(asked.of), *asked.options[:1])
         case "rows":
-            return rows(Run(asked.of), asked.step, *asked.options[:2])
+            return rows(Run(asked.of), asked.step, *asked.options[:2], last=asked.steps)
         case "resume":
             return resume(Run(asked.of))
         case "sweep":
@@ -402,7 +409,8 @@ def arguments(asked: Asked) -> list[str]:
             return ["remedy", asked.of, "--finding", *asked.options]
         case "rows":
             head, measure = asked.options
-            return ["rows", asked.of, str(asked.step), "--head", head, "--measure", measure, "--json"]
+            as_json = [] if asked.steps else ["--json"]
+            return ["rows", asked.of, _steps(asked), "--head", head, "--measure", measure, *as_json]
         case "reproduce":
             return ["reproduce", *asked.options]
         case "resume" | "sweep":

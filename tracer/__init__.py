@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tracer.analysis.head_roles import role, roles
     from tracer.analysis.logit_attribution import logit_attribution, logit_lens
     from tracer.analysis.notebook import show
+    from tracer.analysis.row_dates import dates_moved
     from tracer.analysis.run_sweep import sweep_run
     from tracer.analysis.survey import survey
     from tracer.analysis.why import why
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from tracer.training.own_loss import LossBatch
     from tracer.training.remedy import remedy
     from tracer.training.replay import replay
+    from tracer.training.stretch_rows import stretch_rows
     from tracer.training.which_rows import which_rows
     from tracer.watching.callbacks import LightningCallback, TrainerCallback
     from tracer.watching.opening import open_hf
@@ -69,7 +71,8 @@ _HOME = {
     "roles": "analysis.head_roles", "load_hf": "huggingface.loading", "open_hf": "watching.opening",
     "Layout": "huggingface.architectures", "watch": "watching.watch", "list_runs": "store", "open_run": "store",
     "fork": "training.loop", "remedy": "training.remedy", "replay": "training.replay", "resume": "training.loop",
-    "train": "watching.train", "which_rows": "training.which_rows",
+    "train": "watching.train", "which_rows": "training.which_rows", "stretch_rows": "training.stretch_rows",
+    "dates_moved": "analysis.row_dates",
     "sweep_run": "analysis.run_sweep", "diagnose": "diagnosis", "to_bridge": "export.bridge",
     "to_huggingface": "export.to_huggingface",
     "attends": "hooks.declarations", "ClampedHead": "interventions.own_clamps", "LossBatch": "training.own_loss",
@@ -85,10 +88,10 @@ _MODULES = {
 __all__ = [
     "PRESETS", "ClampedHead", "DataConfig", "Layout", "LightningCallback", "LossBatch", "ModelConfig", "OptimConfig",
     "Probe", "RecordConfig", "RowBlock", "Run", "TrainConfig", "TrainerCallback", "Transformer", "ablate", "attends",
-    "clamp", "data", "diagnose", "diagnosis", "fork", "head_test", "heads", "list_runs", "load_hf", "logit_attribution",
-    "logit_lens", "measure", "measures", "open_hf", "open_run", "patch", "pictures", "preset", "probes", "remedy",
-    "replay", "resume", "role", "roles", "rule", "scalar", "show", "store", "survey", "sweep_run", "to_bridge",
-    "to_huggingface", "train", "watch", "which_rows", "why",
+    "clamp", "data", "dates_moved", "diagnose", "diagnosis", "fork", "head_test", "heads", "list_runs", "load_hf",
+    "logit_attribution", "logit_lens", "measure", "measures", "open_hf", "open_run", "patch", "pictures", "preset",
+    "probes", "remedy", "replay", "resume", "role", "roles", "rule", "scalar", "show", "store", "stretch_rows",
+    "survey", "sweep_run", "to_bridge", "to_huggingface", "train", "watch", "which_rows", "why",
 ]  # fmt: skip
 
 

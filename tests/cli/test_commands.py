@@ -55,6 +55,8 @@ def tracer(*args: str, cwd: Path, **env: str) -> subprocess.CompletedProcess:
         (("replay", "nowhere", "5-9"), ["'5-9' is no stretch", "as 540:664"]),
         (("replay", "nowhere", "5:9"), ["checkpoints/nowhere does not exist", "tracer ls"]),
         (("rows", "nowhere", "5", "--head", "5"), ["'5' is no head: write it as L1H2"]),
+        (("rows", "nowhere", "5-7"), ["'5-7' is neither a step nor a stretch: give 112, 540:664 or change"]),
+        (("rows", "nowhere", "5", "--beside", "other"), ["--beside are asked of a stretch, as 540:664"]),
         (("rows", "nowhere", "5", "--head", "L0H0"), ["checkpoints/nowhere does not exist", "tracer ls"]),
         (("remedy", "nowhere"), ["checkpoints/nowhere does not exist", "tracer ls"]),
         (("resume", "nowhere"), ["checkpoints/nowhere does not exist", "tracer ls"]),
@@ -114,6 +116,7 @@ def test_train_ls_resume(tmp_path, monkeypatch, capfd):
 
     def refused(*args):
         """In this process, which has torch already."""
+        capfd.readouterr()  # what else was said before
         with pytest.raises(SystemExit) as ended:
             commands.main(list(args))
         assert ended.value.code == 2

@@ -26,7 +26,7 @@ def values(args: list[str], option: str) -> list[str]:
 
 SEVERAL = {
     "--clamp", "--measures", "--probes", "--scalars", "--rules", "--tags", "--track", "--seeds", "--tests", "--roles",
-    "--modes", "--revisions", "--tries",
+    "--modes", "--revisions", "--tries", "--without", "--beside",
 }  # fmt: skip
 """Options that take several words,"""
 SEVERAL_OF = {"view": {"--build"}, "sweep": {"--steps"}}

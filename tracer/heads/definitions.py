@@ -72,7 +72,7 @@ def pattern(
     F.scaled_dot_product_attention. Memory grows with query_pos * key_pos for every head: for one prompt, not a batch.
     """
     found = scores(q, k, scale=scale, causal=causal, mask=mask)
-    return found.softmax(-1).masked_fill_(found.amax(-1, keepdim=True) < masks.NO_KEY, 0)
+    return found.softmax(-1).masked_fill(found.amax(-1, keepdim=True) < masks.NO_KEY, 0)
 
 
 def scores(

@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,8 @@ class Job:
     """What is trained on; None: the next-token loss."""
     next_token: Tensor | None = None
     """The next-token loss of the latest batch, where another is trained on."""
+    left_out: Mapping[int, list[int]] = field(default_factory=dict)
+    """Rows of a batch, by step, that the loss leaves out; its mean keeps its denominator."""
 
 
 def prepare(
@@ -143,10 +145,15 @@ def micro_batches(job: Job, step: int, rank: int, world: int) -> tuple[list[Micr
     rows = job.data.train(step, job.config.optim.batch_size)
     counted = job.data.counted(rows)
     targets = rows[:, 1:] if counted is None else rows[:, 1:].masked_fill(~counted, IGNORED)
+    n_counted = None if counted is None else int(counted.sum())
+    if left := job.left_out.get(step):
+        n_counted = targets.numel() if n_counted is None else n_counted
+        targets = targets.clone()
+        targets[left] = IGNORED
     batch, answers = (
         part[rank::world].to(job.accelerator.device).chunk(job.config.optim.accumulate) for part in (rows, targets)
     )
-    return list(zip(batch, answers, strict=True)), None if counted is None else int(counted.sum())
+    return list(zip(batch, answers, strict=True)), n_counted
 
 
 def _losses(

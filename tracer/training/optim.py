@@ -34,7 +34,7 @@ class HeadMuon(torch.optim.Muon):
             params = []
             for name, weight in group["params"]:
                 joins_heads = name.endswith("W_O")
-                matrix = nn.Parameter(_flatten(weight.detach(), joins_heads))
+                matrix = nn.Parameter(flattened(weight.detach(), joins_heads))
                 self.pairs.append((weight, matrix, joins_heads))
                 params.append(matrix)
             flat.append({**group, "params": params})
@@ -47,14 +47,14 @@ class HeadMuon(torch.optim.Muon):
             with torch.enable_grad():
                 loss = closure()
         for weight, matrix, joins_heads in self.pairs:
-            matrix.copy_(_flatten(weight, joins_heads))
-            matrix.grad = None if weight.grad is None else _flatten(weight.grad, joins_heads)
+            matrix.copy_(flattened(weight, joins_heads))
+            matrix.grad = None if weight.grad is None else flattened(weight.grad, joins_heads)
         if all(matrix.device.type == "cpu" for _, matrix, _ in self.pairs):
             self._step_in_float32()
         else:
             super().step()
         for weight, matrix, joins_heads in self.pairs:
-            weight.copy_(_unflatten(matrix, weight, joins_heads))
+            weight.copy_(unflattened(matrix, weight, joins_heads))
         return loss
 
     def _step_in_float32(self) -> None:
@@ -93,7 +93,7 @@ def orthogonalised(
     return x.T if matrix.shape[0] > matrix.shape[1] else x
 
 
-def _flatten(weight: Tensor, joins_heads: bool) -> Tensor:
+def flattened(weight: Tensor, joins_heads: bool) -> Tensor:
     if weight.ndim == 2:
         pattern = "d_in d_out -> d_out d_in"
     else:
@@ -101,7 +101,7 @@ def _flatten(weight: Tensor, joins_heads: bool) -> Tensor:
     return rearrange(weight, pattern).clone(memory_format=torch.contiguous_format)
 
 
-def _unflatten(matrix: Tensor, like: Tensor, joins_heads: bool) -> Tensor:
+def unflattened(matrix: Tensor, like: Tensor, joins_heads: bool) -> Tensor:
     if like.ndim == 2:
         return rearrange(matrix, "d_out d_in -> d_in d_out")
     pattern = "d_out (head d_in) -> head d_in d_out" if joins_heads else "(head d_out) d_in -> head d_in d_out"

@@ -23,33 +23,14 @@ from tracer.data.own_probe import Probes
 from tracer.data.own_source import Make
 from tracer.heads.own_measures import Measures
 from tracer.interventions.own_clamps import Given
-from tracer.interventions.replacements import head_of
 from tracer.measures import HEAD_MEASURES, MEASURES
 from tracer.measures.aliases import Head, Progress
 from tracer.measures.gradients import MATRICES
-from tracer.store import Run, open_run
-from tracer.store.stretch import stretch
+from tracer.store import Run
 from tracer.tracking.scalar_functions import Scalars
-from tracer.training.clamping import named_again
-from tracer.training.extras import Extras
-from tracer.training.interrupts import one_process
-from tracer.training.job import (
-    IGNORED,
-    Job,
-    Micro,
-    dropout_seed,
-    forward_backward,
-    hold,
-    load_state,
-    micro_batches,
-    prepare,
-    state_of,
-    update,
-)
-from tracer.training.probe_recorder import ProbeRecorder
+from tracer.training.again import Again, Tensors
+from tracer.training.job import IGNORED, Job, Micro, dropout_seed, forward_backward, hold, micro_batches, update
 from tracer.training.repeatable import repeatable
-
-Tensors = dict[str, Tensor]
 
 
 def which_rows(
@@ -81,49 +62,35 @@ def which_rows(
     Raises:
         ValueError: For a step that made no update, a head or a measure that is not there, a loss of one's own.
     """
-    one_process("tracer rows")
-    parent = run if isinstance(run, Run) else open_run(run)
-    layer, at = head_of(head)
-    config = parent.config
     if measure not in HEAD_MEASURES:
         raise ValueError(f"{measure!r} is no measure of heads that every record has: {', '.join(HEAD_MEASURES)}")
-    if not (0 <= layer < config.model.n_layers and 0 <= at < config.model.n_heads):
-        raise ValueError(f"L{layer}H{at} is not there: {config.model.n_layers} layers of {config.model.n_heads} heads")
-    extras = Extras.given(measures, probes, scalars)
-    if parent.meta.get("loss"):
-        raise ValueError(f"{parent.name} is trained on a loss of its own, of which no part is a row's")
-    start = stretch(parent, step, step + 1).start
-    extras.check(parent)
-    named_again(parent.name, config, clamp)
-    job = prepare(config)
-    if start in parent.state_steps:
-        load_state(job, parent.state(start))
-    recorder = ProbeRecorder(job.raw, config.record, job.data, extras.own)
+    again = Again(
+        run, step, step + 1, head, measures=measures, probes=probes, scalars=scalars, corpus=corpus, clamp=clamp
+    )
 
     def read() -> float:
-        return float(recorder.measure(job.raw, with_patterns=False, with_context=False)[measure][layer, at])
+        scores = again.recorder.measure(again.job.raw, with_patterns=False, with_context=False)[measure]
+        return float(scores[again.head])
 
-    job.raw.train()
-    for earlier in range(start, step):
-        hold(job, earlier)
-        forward_backward(job, earlier)
-        update(job, earlier)
-    found = _of_step(job, step, (layer, at), read, progress or (lambda done, of: None))
-    same = _compared(parent, step, found.attrs.pop("weights"), found.attrs["batch_loss"])
-    row = MEASURES[measure]
+    again.go_to(step)
+    found = without_each(again, read, progress or (lambda done, of: None))
+    weights = found.attrs.pop("weights")
+    same = ", ".join(
+        f"{what} {'equal' if is_same else 'not equal'} to the bit"
+        for what, is_same in again.same(step, weights, found.attrs["batch_loss"])
+    )
+    row, (layer, at) = MEASURES[measure], again.head
     return found.assign_attrs(
-        run=parent.name, step=step, start=start, head=f"L{layer}H{at}", measure=measure, label=row.label,
-        unit=row.unit, same=same,
+        run=again.parent.name, step=step, start=again.start, head=f"L{layer}H{at}", measure=measure, label=row.label,
+        unit=row.unit, same=same or "nothing was kept of this step to compare with",
     )  # fmt: skip
 
 
-def _of_step(job: Job, step: int, head: Head, read: Callable[[], float], progress: Progress) -> xr.Dataset:
+def without_each(again: Again, read: Callable[[], float], progress: Progress) -> xr.Dataset:
+    """The step that comes next, with all its rows and without each; afterwards all is as it was before it."""
+    job, step, head = again.job, again.step, again.head
     hold(job, step)
-    kept = {name: tensor.detach().clone() for name, tensor in state_of(job).items()}
-
-    def back() -> None:
-        load_state(job, {name: tensor.clone() for name, tensor in kept.items()})
-
+    kept = again.kept()
     before = read()
     job.raw.train()
     batch_loss = float(forward_backward(job, step))
@@ -134,7 +101,7 @@ def _of_step(job: Job, step: int, head: Head, read: Callable[[], float], progres
     losses, effects = np.full(n, np.nan), np.full(n, np.nan)
     norms, shares = np.full((n, len(MATRICES)), np.nan), np.full((n, len(MATRICES)), np.nan)
     names = [f"blocks.{head[0]}.attn.W_{matrix}" for matrix in MATRICES]
-    back()
+    again.back(kept, step)
     batch = micro_batches(job, step, 0, 1)
     for row in range(n):
         progress(row, n)
@@ -148,7 +115,7 @@ def _of_step(job: Job, step: int, head: Head, read: Callable[[], float], progres
             p.grad = whole[name] - grads[name] if name in whole else None
         update(job, step)
         effects[row] = after - read()
-        back()
+        again.back(kept, step)
     progress(n, n)
     rows = job.data.train(step, n)
     text = ["".join(token_strings(job.data.tokenizer, ids)) for ids in rows.tolist()]
@@ -190,17 +157,3 @@ def _of_row(job: Job, step: int, row: int, batch: tuple[list[Micro], int | None]
 def _logits(job: Job, rows: Tensor) -> Tensor:
     with torch.autocast(job.accelerator.device.type, torch.bfloat16, enabled=job.bf16):
         return job.raw(rows[:, :-1]).float()
-
-
-def _compared(run: Run, step: int, weights: Tensors, batch_loss: float) -> str:
-    """In words, what the run kept of this step, and whether it is what was had again."""
-    said = []
-    if step in run.steps:
-        kept = run.model(step, clamps=False).state_dict()  # type: ignore[attr-defined]
-        same = all(bool((kept[name].cpu() == weights[name].cpu()).all()) for name in kept)
-        said.append(f"weights {'equal' if same else 'not equal'} to the bit")
-    recorded = run.trace["train_loss"]
-    if step in recorded["step"].values:
-        same = np.float32(recorded.sel(step=step)) == np.float32(batch_loss)
-        said.append(f"loss of the batch {'equal' if same else 'not equal'} to the bit")
-    return ", ".join(said) or "nothing was kept of this step to compare with"

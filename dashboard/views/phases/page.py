@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import streamlit as st
 
 from dashboard import state
-from dashboard.loading import head_scores
+from dashboard.loading import head_scores, replays
 from dashboard.shared import choosers
 from dashboard.shared.asking import asked
 from dashboard.shared.glossary import terms
@@ -17,10 +18,12 @@ from dashboard.views.phases import data, figures
 from dashboard.views.phases.again import draw_again
 from dashboard.views.phases.losses import draw_path, draw_surfaces, go
 from dashboard.views.phases.order import draw_order, window
+from dashboard.views.phases.rows_behind import draw_rows_behind
 from dashboard.views.phases.seeds import draw_seeds
 from dashboard.views.phases.undoing import draw_undoing
 from tracer.analysis import training_curves
-from tracer.analysis.training_curves import Curve, events
+from tracer.analysis.training_curves import Curve, events, finer
+from tracer.measures import HEAD_MEASURES
 from tracer.measures.change_points import FEWEST
 from tracer.measures.plateaus import APART, STANDS
 from tracer.store import Run
@@ -127,6 +130,8 @@ def _draw_closer(run: Run, trace: xr.Dataset, found: list[Curve], changed: list[
         phase = _choose_phase(changed)
         if phase is not None:
             draw_again(run, phase)
+            if phase.name in HEAD_MEASURES and len(phase.heads) == 1 and run.can("recipe"):
+                draw_rows_behind(run, phase)
         draw_surfaces(run, phase)
         fall = next((curve for curve in found if curve.name == "val_loss"), None)
         draw_path(run, fall, phase)
@@ -140,10 +145,12 @@ def _draw_timeline(run: Run, found: list[Curve], changed: list[Curve], warmup: f
     lanes = [*changed, *(curve for curve in found if curve.name not in numbers)]
     names = ("onset", "midpoint", "end", "low", "high")
     windows = [astuple(c.change)[:5] if c.change else None for c in lanes]
-    known = run.meta.get("references", {})
+    known, closer = run.meta.get("references", {}), replays.traces(run)
+    lines = [finer(c, closer) for c in lanes]
     figure = figures.timeline(
-        [(c.steps, c.values) for c in lanes], [c.label for c in lanes], units=[c.unit for c in lanes], windows=windows,
-        numbers=[numbers.get(c.name) for c in lanes], bands=[c.band for c in lanes],
+        lines, [c.label for c in lanes], units=[c.unit for c in lanes], windows=windows,
+        numbers=[numbers.get(c.name) for c in lanes],
+        bands=[_band(c, steps) for c, (steps, _) in zip(lanes, lines, strict=True)],
         step=state.read().step, log_x=state.read().log, warmup=warmup,
         marks=[known if c.name == "val_loss" else {} for c in lanes],
     )  # fmt: skip
@@ -154,8 +161,19 @@ def _draw_timeline(run: Run, found: list[Curve], changed: list[Curve], warmup: f
             name: [end[i] for end in ends] for i, name in enumerate(names)
         }, "first": [float(c.values[0]) for c in lanes], "last": [float(c.values[-1]) for c in lanes]}  # fmt: skip
 
+    if closer:
+        st.caption(f"{replays.said(run)} Dates are those of the run's own records.")
     plot(figure, key="timeline", alt=f"{len(lanes)} curves over training, in the order in which they changed",
          on_pick=go, numbers=numbered)  # fmt: skip
+
+
+def _band(curve: Curve, steps: np.ndarray) -> np.ndarray | None:
+    """Both ends of a curve's intervals at these steps, nan where it was not measured itself."""
+    if (band := curve.band) is None:
+        return None
+    found = np.full((2, len(steps)), np.nan)
+    found[:, np.searchsorted(steps, curve.steps)] = band
+    return found
 
 
 def _choose_phase(changed: list[Curve]) -> Curve | None:

@@ -1,0 +1,160 @@
+"""Which rows are behind a change, and when it would have come without them: a process of its own asks, the run keeps
+the answer."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from dashboard import jobs, theme
+from dashboard.loading.kept import kept, of_run
+from dashboard.shared import closer
+from dashboard.shared.mount import draw
+from dashboard.shared.plots import table
+from dashboard.shared.pulse import ticking
+from tracer.analysis.row_dates import dates_moved
+from tracer.analysis.training_curves import Curve
+from tracer.measures import MEASURES
+from tracer.pictures import curves
+from tracer.store import Run
+from tracer.store.row_effects import rows_there
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+PROBLEM = "problem rows behind"
+PART = re.compile(r"(\d+) of (\d+) updates")
+SHOWN = 10
+"""Rows of each end."""
+
+
+def draw_rows_behind(run: Run, phase: Curve) -> None:
+    """Of the change of one head's score: the answer, how the asking stands, or the button."""
+    assert phase.change is not None
+    (layer, head), steps = phase.heads[0], [int(step) for step in phase.steps]
+    first, last = phase.change.around(steps)
+    label, name = theme.head_label(layer, head), f"{first}-{last}-L{layer}H{head}-{phase.name}"
+    going = jobs.looking_at_rows(run)
+    mine = going is not None and going.about == f"{first}:{last} {label} {phase.name}"
+    busy = going is not None and going.alive
+    if name in rows_there(run.dir):
+        _draw_answer(run, name)
+    elif going is not None and mine and busy:
+        ticking(lambda: _draw_progress(going), key="rows_behind", seconds=1.0)
+    elif closer.can(run) and not busy:
+        st.button(
+            "Which rows are behind it?", key="rows_behind_begin", icon=":material/playlist_remove:",
+            on_click=_begin, args=(run, first, last, label, phase.name),
+            help="Ranks every training row of these steps by what it did to the score, then trains them again without "
+                 "the first 1, 5 and 20 % of rows, and without as many at random: about 14 times these steps. "
+                 f"`tracer rows {theme.unmarked(run.name)} {first}:{last} --head {label} --measure {phase.name}`",
+        )  # fmt: skip
+    if going is not None and mine and going.failed:
+        st.text("It ended before it was done. Its last words:")
+        st.code(going.tail(), language=None, wrap_lines=True)
+    if message := st.session_state.get(PROBLEM):
+        st.text(message)
+
+
+def _begin(run: Run, first: int, last: int, head: str, measure: str) -> None:
+    try:
+        jobs.rows(run, first, head, measure, last)
+        st.session_state.pop(PROBLEM, None)
+    except (ValueError, OSError) as error:
+        st.session_state[PROBLEM] = str(error)
+
+
+def _draw_progress(going: jobs.Started) -> None:
+    if not going.alive:
+        st.rerun()
+    done = PART.findall(going.tail(3))
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption(f"Training it again: {done[-1][0]} of {done[-1][1]} updates" if done else "Training it again …",
+                   width="content")  # fmt: skip
+        st.button("Cancel", key="rows_behind_cancel", icon=":material/stop:", type="tertiary",
+                  on_click=lambda: jobs.cancel(going))  # fmt: skip
+
+
+def _draw_answer(run: Run, name: str) -> None:
+    from tracer.training.stretch_rows import agreement, answer
+
+    told = kept("rows behind", (*of_run(run), name), lambda: answer(run, name))
+    if told is None:
+        return
+    of, (step, slope, alike) = told.attrs, agreement(told)
+    st.subheader("Which rows are behind it?", anchor=False)
+    st.markdown(_found(told))
+    left, right = st.columns(2, gap="large")
+    with left:
+        _draw_rows(told)
+        st.caption(
+            f"Effect: the score with the row, less without it, right after its update, to first order; exactly, at "
+            f"step {step:,}, it is {slope:.2f} times that (correlation {alike:.2f}). What a row prepares for later "
+            f"steps is not in it."
+        )
+    with right:
+        if "curve" in told:
+            _draw_curves(told)
+            st.caption(
+                f"Each line is a training from step {of['first']:,}; rows that are left out count for nothing, and the "
+                f"mean keeps its denominator. At random: of the same steps and kind. As it was: {of['same']}. One "
+                f"seed; `tracer rows {theme.unmarked(run.name)} change --beside OTHER-SEEDS` lays several together."
+            )
+
+
+def _found(told: xr.Dataset) -> str:
+    """What leaving rows out did, in a sentence."""
+    of = told.attrs
+    if "date" not in told:
+        return f"The rows of steps {of['first']:,} to {of['last']:,}, ranked."
+    try:
+        moved = dates_moved([told])
+    except ValueError:
+        return "As it was, the score did not get halfway by the last step that was trained."
+    parts = [
+        f"{one.share:g} %: **{'at least ' * bool(one.never)}{one.most[0]:+,.0f}** (at random {one.others[0]:+,.0f})"
+        for one in moved
+    ]
+    return f"Without the top rows the change comes so many steps later: {'; '.join(parts)}."
+
+
+def _draw_rows(told: xr.Dataset) -> None:
+    listed = told.attrs["rows"]
+    shown = listed if len(listed) <= 2 * SHOWN else [*listed[:SHOWN], *listed[-SHOWN:]]
+    columns = {
+        "effect": [row["effect"] for row in shown], "step": [row["step"] for row in shown],
+        "row": [" ".join(row["text"].removeprefix("<bos>").split()) for row in shown],
+    }  # fmt: skip
+    if any(row["mixed_in"] for row in shown):
+        columns["mixed in"] = ["✓" if row["mixed_in"] else "" for row in shown]
+    table(
+        columns, key="rows_behind_table", alt=f"effect on {told.attrs['head']} of the rows at both ends",
+        config={
+            "effect": st.column_config.NumberColumn(format="%+.1e", width=84),
+            "step": st.column_config.NumberColumn(format="%d", width=56),
+            "row": st.column_config.TextColumn(width="large"),
+            "mixed in": st.column_config.TextColumn(width=70, help="from data.mix"),
+        },
+    )  # fmt: skip
+
+
+def _draw_curves(told: xr.Dataset) -> None:
+    """The score of each training; the random ones of a share as their mean."""
+    share, draw_of, curve = told["share"].values, told["draw"].values, told["curve"].values
+    labels, lines = ["as it was"], [curve[0]]
+    for one in told.attrs["without"]:
+        here = share == one
+        labels += [f"without the top {one:g} %", f"{one:g} % at random"]
+        lines += [curve[here & (draw_of < 0)][0], curve[here & (draw_of >= 0)].mean(0)]
+    dashes = [0, *(i % 2 for i in range(len(lines) - 1))]
+    groups = [0, *(1 + i // 2 for i in range(len(lines) - 1))]
+    blob = curves.pack(
+        told["at"].values, np.stack(lines), labels, groups=groups, dashes=dashes,
+        group_names=["as it was", *(f"{one:g} % of rows" for one in told.attrs["without"])],
+    )  # fmt: skip
+    measure = MEASURES[told.attrs["measure"]]
+    picture = curves.picture(blob, scale=theme.Scale(measure.label, measure.unit), selectable=False, height=300)
+    draw(picture, key="rows_behind_curves")

@@ -17,7 +17,9 @@ def of(run: Run) -> list[Run]:
     for other in loading.runs():
         facts = other.meta.get("replay") or {}
         same = facts.get("run") == run.name and facts.get("created") == run.meta.get("created")
-        if same and facts["compared"] and facts["parts"] is None and not other.live:
+        held = facts.get("compared") or facts.get("losses")
+        equal = facts.get("parts") is None and facts.get("losses_part") is None
+        if same and held and equal and not other.live:
             found.append(other)
     return sorted(found, key=lambda one: one.meta["replay"]["first"])
 

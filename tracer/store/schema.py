@@ -124,6 +124,10 @@ class Replay(StrictModel):
     apart: FiniteFloat
     diverged: Count | None = None
     """The step at which that run diverged, too."""
+    losses: Count = 0
+    """Of a watched loop: losses of updates that were compared,"""
+    losses_part: Count | None = None
+    """and the first that differ."""
 
 
 class RemedyOf(StrictModel):

@@ -238,9 +238,16 @@ def _trained_without(
     words = (
         "the run kept no weights in this stretch to compare with" if not same
         else f"weights part from the run's at step {parts[0]:,}" if parts
-        else f"weights equal to the run's to the bit at step {', '.join(f'{step:,}' for step, _ in same)}"
+        else f"weights equal to the run's to the bit at {_steps([step for step, _ in same])}"
     )  # fmt: skip
     return arrays, {"level": level, "same": words}
+
+
+def _steps(steps: Sequence[int]) -> str:
+    """Few by name, more by number."""
+    if len(steps) <= 3:
+        return f"step {', '.join(f'{step:,}' for step in steps)}"
+    return f"all {len(steps)} kept steps from {steps[0]:,} to {steps[-1]:,}"
 
 
 def _others(seed: int, draw: int, most: np.ndarray, mixed: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -33,8 +33,10 @@ class OneRecord:
 
     def __init__(
         self, model: nn.Module, pace: Pace, recording: Recording, signs: Signs, snapshots: Snapshots, ranks: Ranks,
-        step: int,
+        step: int, pictures: Collection[int] = (),
     ) -> None:  # fmt: skip
+        """`pictures`: steps whose patterns and weights are kept in any case."""
+        self._at = pictures
         self._model, self._pace, self._recording, self._ranks = model, pace, recording, ranks
         self._signs, self.snapshots = signs, snapshots
         self.row: dict[str, Any] | None = None
@@ -56,7 +58,9 @@ class OneRecord:
         self._expected = True
         step_ms, pace, must = self._pace.step_ms(made), self._pace, last or self._ranks.world > 1
         with pace.measuring():
-            picture = last or self._since_picture >= self._pictures // 10  # ever rarer: about 10 ln(records) in all
+            picture = (
+                last or step in self._at or self._since_picture >= self._pictures // 10
+            )  # ever rarer: about 10 ln(records) in all
             self._since_picture = 0 if picture else self._since_picture + 1
             self._pictures += picture
             self.step = step

@@ -11,15 +11,18 @@ import torch
 
 from tracer.tracking.clock import Clock
 
+NEVER = 1 << 62
+
 
 class Pace(Clock):
     """Measurements and looks at training passes share `share` of the training time, half each; who asks for them at
     certain steps (`every`, every pass) gets them there, whatever they cost.
     """
 
-    def __init__(self, share: float, every: int | None) -> None:
+    def __init__(self, share: float, every: int | None, stretch: tuple[int, int] | None = None) -> None:
+        """`stretch`: the first and the last step at which anything is due, and there it is at each `every`-th."""
         super().__init__(torch.device("cpu"))
-        self.share, self.every = share, every
+        self.share, self.every, self.stretch = share, every, stretch
         self.looking = 0.0
         """Seconds of recording that were spent on looking at passes."""
         self.checking = 0.0
@@ -71,6 +74,8 @@ class Pace(Clock):
     def due(self, step: int, last: int) -> bool:
         """Is a measurement due at this step? The last one was made at `last`; of the steps between, some may not have
         been counted one by one."""
+        if self.stretch is not None:
+            return self._next_in(self.stretch, last) <= step <= self.stretch[1]
         if self.every is not None:  # and at 1, 2, 4, ...
             early = step < self.every and step.bit_length() > last.bit_length()
             return early or step // self.every > last // self.every
@@ -78,10 +83,19 @@ class Pace(Clock):
 
     def next_after(self, step: int, steps: int) -> int:
         """The step of the next measurement, told in advance, of processes that must agree; `steps` were made."""
+        if self.stretch is not None:
+            return at if (at := self._next_in(self.stretch, step)) <= self.stretch[1] else NEVER
         if self.every is not None:
             return next(n for n in range(step + 1, step + self.every + 1) if self.due(n, step))
         wait = (self._spent + self._last) / self.share - self.training
         return step + max(1, math.ceil(wait * steps / max(self.training, 1e-9)))
+
+    def _next_in(self, stretch: tuple[int, int], last: int) -> int:
+        """The first step of a stretch, after `last`, at which something is due; the stretch ends with one."""
+        (first, end), every = stretch, self.every or 1
+        if last < first:
+            return first
+        return min(first + ((last - first) // every + 1) * every, end if last < end else end + 1)
 
     @property
     def _spent(self) -> float:

@@ -40,7 +40,7 @@ from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import bare
 from tracer.huggingface.architectures import Layout
 from tracer.interventions.own_clamps import Given
-from tracer.store import ROOT, is_address, newest, open_run, unused
+from tracer.store import ROOT, Run, is_address, newest, open_run, unused
 from tracer.store.labels import Labels
 from tracer.store.places import is_path
 from tracer.tracking.own_numbers import LOGGED
@@ -63,6 +63,7 @@ from tracer.watching.pace import Pace
 from tracer.watching.pipelines import rehearsed
 from tracer.watching.probing import Probing
 from tracer.watching.ranks import Ranks
+from tracer.watching.rerun import Rerun, said
 from tracer.watching.signs import Signs
 from tracer.watching.training_passes import LargestLogits, Looks
 from tracer.watching.undisturbed import undisturbed
@@ -84,7 +85,8 @@ class LoopRecorder:
         on_finding: OnFinding | None = None, measures: Measures = (), probes: Probes = None,
         scalars: Scalars | Sequence[Scalars] = (), settings: Any = None, note: str = "",
         tags: str | Sequence[str] = (), layout: Layout | str | Path | None = None,
-        rules: Rules = (), facts: Mapping[str, Any] | None = None,
+        rules: Rules = (), replay: str | Path | None = None, steps: tuple[int, int] | None = None,
+        facts: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         """As `tracer.watch` says; `facts`: of run.json, where the loop is ours."""
         if not 0 < share <= 1:
@@ -100,6 +102,9 @@ class LoopRecorder:
             )
         if start_step is not None and start_step < 0:
             raise ValueError(f"start_step={start_step} must be at least 0: updates that were made before this job")
+        if steps is not None and replay is None:
+            raise ValueError(f"steps={steps} are those of a run that is made again: name it, replay=...")
+        self._rerun = None if replay is None else Rerun(replay, steps)
         self._added = OwnRecord.given(measures, probes, say)
         self.model = bare(model)
         self._facts: dict[str, Any] = {"kind": "watched", **(facts or {})}
@@ -117,7 +122,9 @@ class LoopRecorder:
         """[layer, head] of the step that was just made: the largest logit in its training passes, exactly, over all
         processes where every pass is looked at (`max_logits="every"`). nan where no score was seen; None where no pass
         of this step was looked at."""
-        self.pace, self.ranks = Pace(share, every), Ranks(self.model, named)
+        again = self._rerun
+        self.pace = Pace(share, every, None if again is None else (again.first, again.last))
+        self.ranks = Ranks(self.model, named)
         self.probing: Probing | None = None
         self._clamps = LoopClamps(self.model, lambda: self.steps)
         if before is not None:  # nothing is held until it is again
@@ -127,15 +134,16 @@ class LoopRecorder:
         self._facts |= self._labels.facts
         self._recording = Recording(
             self.pace, Telling(track, on_record, on_finding, share, rules),
-            ScalarFunctions(scalars, *(() if every else (share / 2, 0.0))),
+            ScalarFunctions(scalars, *(() if every or again else (share / 2, 0.0))),
         )  # fmt: skip
         self._facts |= {"scalars": names} if (names := self._recording.functions.names) else {}
-        self._largest = LargestLogits(max_logits, self.pace, self.ranks)
+        looks: Looks = "every" if again is not None and max_logits == "share" else max_logits
+        self._largest = LargestLogits(looks, self.pace, self.ranks)
         self._evaluation, self._every = float("nan"), EveryUpdate(self.pace)
         self._finite, self._signs, self._not_finite = FiniteCheck(self.pace), Signs(self.model), NotFinite()
         self._record = OneRecord(
             self.model, self.pace, self._recording, self._signs, Snapshots(self.model, snapshot_mb), self.ranks,
-            self.steps,
+            self.steps, () if again is None else again.pictures,
         )  # fmt: skip
         self._gathering = Gathering(self.ranks)
         self._stepping: torch.optim.Optimizer | None = None
@@ -173,6 +181,11 @@ class LoopRecorder:
     def begun(self) -> bool:
         """Is there a run that has not ended?"""
         return self.probing is not None
+
+    @property
+    def replayed(self) -> dict[str, Any]:
+        """Of a rerun that has ended: how it compares with the run that is made again; empty before."""
+        return {} if self._rerun is None else dict(Run(self.dir).meta.get("replay") or {})
 
     @property
     def max_logits_unseen(self) -> str:
@@ -218,6 +231,8 @@ class LoopRecorder:
             due = self.pace.due(self.steps, last) if alone else self.steps >= self._gathering.next
             if self.off is None and self.probing is not None and due:
                 self._measure()
+        if self._rerun is not None and self.steps > self._rerun.last:
+            self.close(reloaded=True)  # the stretch is over, and its last record complete
 
     def evaluated(self, loss: float) -> None:
         """Take along the loss of the loop's own evaluation of the model as it is now; of several processes, in all."""
@@ -302,6 +317,9 @@ class LoopRecorder:
             ending.callback(self._recording.end, status, {**facts, "step": self.steps})
             if self.ranks.world == 1:  # of several processes, what has not become that of all is of none
                 write(probing.writer, self._every.take())
+        if self._rerun is not None and not self.off:
+            self._rerun.finish(self.dir)
+            say(f"manyeyes, {self.dir.name}: {said(self.replayed)}")
 
     def _call_begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The model is called, by the training or by an evaluation."""
@@ -345,7 +363,7 @@ class LoopRecorder:
         if self.off is not None:
             self._detach()
             return
-        inputs = kept(self.model, Inputs.of(args, kwargs), self.rows, self.ranks, self.dir if self._resumes else None)
+        inputs = kept(self.model, Inputs.of(args, kwargs), self.rows, self.ranks, self._probe_of())
         self.pace.device = next((x.device for x in inputs.leaves if isinstance(x, Tensor)), torch.device("cpu"))
         self.probing = Probing(
             self.model, self.dir, inputs, self.words, self._facts, self.held_out,
@@ -373,6 +391,10 @@ class LoopRecorder:
                 self._recording.telling.begin(self.probing.writer)
             except ValueError as error:
                 say(f"manyeyes tells no tracker, recording and training go on: {error}")
+
+    def _probe_of(self) -> Path | None:
+        """The run whose kept sequences are the probe here, too."""
+        return self._rerun.parent.dir if self._rerun is not None else self.dir if self._resumes else None
 
     def _before_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         with self._entrance.unless_busy() as free, self._safely(in_hook=True):

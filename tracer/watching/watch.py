@@ -42,6 +42,7 @@ def watch(
     on_record: OnRecord | None = None, on_finding: OnFinding | None = None, measures: Measures = (),
     probes: Probes = None, scalars: Scalars | Sequence[Scalars] = (), settings: Any = None, note: str = "",
     tags: str | Sequence[str] = (), layout: Layout | str | Path | None = None, rules: Rules = (),
+    replay: str | Path | None = None, steps: tuple[int, int] | None = None,
 ) -> LoopRecorder: ...  # fmt: skip
 
 
@@ -81,6 +82,10 @@ def watch(
     `scalars`: functions f(model, step), or their `module:name`, that give numbers at each record, in eval mode and
     without gradients: {name: number, or an array of [layer] or [layer, head]}. `recorder.log` takes such numbers at any
     step. A function that half of `share` does not pay for is asked at fewer records.
+    `replay`, `steps`: the run that this same script recorded before, and a stretch of it: every step from the first to
+    the last is recorded now, with all of it, on the sequences that were kept then, and weights and losses are compared
+    with those of then, to the bit. A word says what came of it (`recorder.replayed`); pages draw the stretch into the
+    curves of that run. The script may begin at a checkpoint of its own (`start_step`).
     `settings`: what you set, as a mapping or argparse's object, by which runs are found and compared, as by `tags`;
     `note` is the one that the page Runs shows. A job that resumes leaves what it does not give.
     With several processes, call it in each: statistics are of all of them, and rank 0 writes.

@@ -115,10 +115,11 @@ def _found(told: xr.Dataset) -> str:
     except ValueError:
         return "As it was, the score did not get halfway by the last step that was trained."
     parts = [
-        f"{one.share:g} %: **{'at least ' * bool(one.never)}{one.most[0]:+,.0f}** (at random {one.others[0]:+,.0f})"
+        f"**{'at least ' * bool(one.never)}{one.most[0]:+,.0f}** without the top {one.share:g} % of rows "
+        f"({one.others[0]:+,.0f} without as many at random)"
         for one in moved
     ]
-    return f"Without the top rows the change comes so many steps later: {'; '.join(parts)}."
+    return f"How many steps later the change comes: {'; '.join(parts)}."
 
 
 def _draw_rows(told: xr.Dataset) -> None:

@@ -25,7 +25,9 @@ def draw_stretch(run: Run, step: int | None) -> None:
     middle = min(max(end if step is None else step, begin + half), end - half)
     chosen, button = st.columns([3, 2], gap="large", vertical_alignment="bottom")
     with chosen:
-        first, last = st.slider("From step, to step", begin, end, (middle - half, middle + half), key="stretch_steps")
+        first, last = st.slider(
+            "From step, to step", begin, end, (middle - half, middle + half), key=f"stretch_steps_{run.name}"
+        )
     if first == last:
         st.caption("One step is no stretch: move one of the ends.")
         return

@@ -20,6 +20,8 @@ GREW = 100.0
 """The stream's size over that at the first record (or over 1, which is what a norm hands on, if it began smaller): the
 growth at which the replay of a divergence calls a value exploding (`tracer.training.divergence.GROWTH`). The demo's
 ends 6 % larger."""
+BEFORE = " (weight before the step)"
+"""End of the name of a weight that stood there broken (`tracer.training.divergence.BEFORE`)."""
 RECORDS = 7
 """With an update, from which update ratios are judged."""
 CLIPPED = 0.1
@@ -91,6 +93,8 @@ def _pass(found: dict[str, Any]) -> str:
     if "replayed_from" not in found:
         return ""
     where = str(found["non_finite"]["where"])
+    if where.endswith(BEFORE):
+        return ", which stood there before anything was computed"
     told = {" (gradient)": "backward pass", " (weight)": "optimizer's step"}
     return f", in the {next((part for end, part in told.items() if where.endswith(end)), 'forward pass')}"
 
@@ -98,7 +102,9 @@ def _pass(found: dict[str, Any]) -> str:
 def _healthy(meta: dict[str, Any], step: int) -> int | None:
     """The latest step up to this one whose weights are kept; they are those before its update."""
     kept = [one for name in ("snapshot_steps", "state_steps") for one in meta.get(name, ()) if one <= step]
-    return max([*kept, int(meta["divergence"]["replayed_from"])], default=None)
+    kept.append(int(meta["divergence"]["replayed_from"]))
+    broken = str(meta["divergence"]["non_finite"]["where"]).endswith(BEFORE)  # then those of this step are, too
+    return max((one for one in kept if one < step or not broken), default=None)
 
 
 def _loss(found: dict[str, Any]) -> str:
@@ -120,8 +126,9 @@ def _after_divergence(meta: dict[str, Any], trace: xr.Dataset) -> Advice:
             "an operation whose result differs from run to run, near the limit of its precision",
         ), "train on from the last snapshot (`tracer fork`), on this and on another machine: what passes there was no "
            "property of the model, what comes back at the same step is one of the batch")  # fmt: skip
-    if found.get("cause") in ADVICE:
-        return ADVICE[found["cause"]]
+    cause = "weight" if first and str(first["where"]).endswith(BEFORE) else found.get("cause")
+    if cause in ADVICE:
+        return ADVICE[cause]
     if advice := too_large(meta, trace, step):
         return advice
     if before or "replayed_from" not in found:

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from tracer.interventions.edits import HEAD_AXIS
 
-GRADIENT, WEIGHT = " (gradient)", " (weight)"
-"""Ends of the names of what is no activation."""
+GRADIENT, WEIGHT, BEFORE = " (gradient)", " (weight)", " (weight before the step)"
+"""Ends of the names of what is no activation; the last is that of weights which somebody else has changed."""
 GROWTH = 100.0
 """Ours: activations of a healthy run stay within a factor of ten or so over a few dozen steps."""
 
@@ -57,7 +57,7 @@ class Watch:
                 if not math.isfinite(value):
                     self.non_finite = Sighting(step, name, layer, head, None)
                     return False
-                if name.endswith(WEIGHT) or not value:  # a bias that starts at 0 may well grow
+                if name.endswith((WEIGHT, BEFORE)) or not value:  # a bias that starts at 0 may well grow
                     continue
                 start = self.first_seen.setdefault((name, head), value)
                 if self.exploding is None and value > GROWTH * max(start, 1e-6):
@@ -78,7 +78,7 @@ class Watch:
 
 def _magnitudes(name: str, tensor: Tensor) -> list[tuple[int | None, float]]:
     """The largest magnitude, per head where there is a head axis; masked scores (-inf) do not count."""
-    suffix = name.removesuffix(GRADIENT).removesuffix(WEIGHT).rpartition(".")[2]
+    suffix = name.removesuffix(GRADIENT).removesuffix(WEIGHT).removesuffix(BEFORE).rpartition(".")[2]
     magnitude = tensor.detach().float()
     if suffix == "hook_attn_scores":
         magnitude = torch.where(magnitude == -torch.inf, 0.0, magnitude)

@@ -32,7 +32,7 @@ from tracer.store.provenance import process, provenance
 from tracer.tracking.scalar_functions import Scalars
 from tracer.tracking.telling import OnFinding, OnRecord, Telling
 from tracer.training.clamping import named_again, with_these
-from tracer.training.divergence import GRADIENT, WEIGHT, Watch
+from tracer.training.divergence import BEFORE, GRADIENT, WEIGHT, Watch
 from tracer.training.extras import Extras
 from tracer.training.interrupts import any_process, interrupts
 from tracer.training.job import Job, Losses, check_loss, forward_backward, hold, load_state, prepare, state_of, update
@@ -275,6 +275,8 @@ def _watched_again(job: Job, directory: Path, start: int, noticed: int, taps: li
     load_state(job, run.resume_state())
     for optimizer in job.optimizers:  # the step that failed left its gradients behind
         optimizer.zero_grad()
+    if not watch.look(start, {n + BEFORE: p for n, p in job.raw.named_parameters()}):
+        return watch
     for step in range(start, noticed + 1):
         hold(job, step)
         with recording(*taps) as seen:

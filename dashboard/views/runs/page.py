@@ -222,7 +222,8 @@ def _draw_parent(run: Run) -> None:
     said = []
     match run.meta.get("replay") or run.meta.get("remedy") or run.meta.get("parent"):
         case {"run": str(parent), "first": int(first), "last": int(last), "parts": parts}:
-            same = "equal to the bit" if parts is None else f"parted at step {parts:,}"
+            at = parts if parts is not None else run.meta["replay"].get("losses_part")
+            same = "equal to the bit" if at is None else f"parted at step {at:,}"
             said.append(f"steps {first:,} to {last:,} of {parent} again, {same}")
         case {"run": str(parent), "start": int(start), "words": str(words)}:
             said.append(f"again from step {start:,} of {parent}: {words}")

@@ -6,8 +6,8 @@ import sys
 from importlib import import_module
 
 ALL = (
-    "dashboard", "heads", "models", "people", "processes", "recording", "scrubbing", "sweeps", "threads", "training",
-    "watching", "why",
+    "dashboard", "heads", "microscope", "models", "people", "processes", "recording", "scrubbing", "sweeps", "threads",
+    "training", "watching", "why",
 )  # fmt: skip
 
 for name in sys.argv[1:] or ALL:

@@ -16,7 +16,7 @@ from dashboard.views.phases import rows_behind
 from tests.dashboard.test_phases_page import lanes, open_page, turning, words  # noqa: F401
 from tracer.analysis.row_dates import dates_moved
 from tracer.store import Run
-from tracer.store.row_effects import rows_path
+from tracer.store.row_effects import rows_path, write_rows
 from tracer.training.replay import replay
 from tracer.training.stretch_rows import agreement, stretch_rows
 
@@ -78,6 +78,21 @@ def test_the_answer_that_the_run_keeps_is_shown(
     assert header["labels"] == ["as it was", "without the top 20 %", "20 % at random"]
     assert header["groups"] == [0, 1, 1] and arrays["steps"].tolist() == told["at"].values.tolist()
     assert rows_behind.PART.findall("r: 12 of 60 updates, about 3 s to go") == [("12", "60")]
+
+
+@pytest.mark.usefixtures("none_left")
+def test_an_answer_that_cannot_be_read_is_told(
+    open_page: Open, turning: Run, around: tuple[int, int]  # noqa: F811
+) -> None:  # fmt: skip
+    name = f"{around[0]}-{around[1]}-L1H1-induction"
+    write_rows(turning.dir, name, {"effect": np.zeros((2, 2))}, {"first": around[0], "same": "*odd*"})
+    for broken in (False, True):
+        if broken:
+            path = rows_path(turning.dir, name)
+            path.write_bytes(path.read_bytes()[:-1] + b"!")
+        app = open_page("phases", run="turning")
+        said = [one.value for one in app.text if one.value.startswith(f"rows/{name}.safetensors cannot be read")]
+        assert len(said) == 1 and said[0].endswith("remove it and ask again.") and not app.exception
 
 
 def test_curves_are_finer_where_the_run_was_trained_again(

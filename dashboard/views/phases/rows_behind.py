@@ -20,7 +20,7 @@ from tracer.analysis.training_curves import Curve
 from tracer.measures import MEASURES
 from tracer.pictures import curves
 from tracer.store import Run
-from tracer.store.row_effects import rows_there
+from tracer.store.row_effects import rows_path, rows_there
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -41,7 +41,10 @@ def draw_rows_behind(run: Run, phase: Curve) -> None:
     mine = going is not None and going.about == f"{first}:{last} {label} {phase.name}"
     busy = going is not None and going.alive
     if name in rows_there(run.dir):
-        _draw_answer(run, name)
+        try:
+            _draw_answer(run, name)
+        except (ValueError, KeyError, TypeError, IndexError) as error:  # damaged, or somebody else's
+            st.text(f"rows/{name}.safetensors cannot be read ({type(error).__name__}): remove it and ask again.")
     elif going is not None and mine and busy:
         ticking(lambda: _draw_progress(going), key="rows_behind", seconds=1.0)
     elif closer.can(run) and not busy:
@@ -81,7 +84,8 @@ def _draw_progress(going: jobs.Started) -> None:
 def _draw_answer(run: Run, name: str) -> None:
     from tracer.training.stretch_rows import agreement, answer
 
-    told = kept("rows behind", (*of_run(run), name), lambda: answer(run, name))
+    asked_at = rows_path(run.dir, name).stat().st_mtime_ns  # it may be asked anew, for other shares
+    told = kept("rows behind", (*of_run(run), name, asked_at), lambda: answer(run, name))
     if told is None:
         return
     of, (step, slope, alike) = told.attrs, agreement(told)
@@ -100,8 +104,9 @@ def _draw_answer(run: Run, name: str) -> None:
             _draw_curves(told)
             st.caption(
                 f"Each line is a training from step {of['first']:,}; rows that are left out count for nothing, and the "
-                f"mean keeps its denominator. At random: of the same steps and kind. As it was: {of['same']}. One "
-                f"seed; `tracer rows {theme.unmarked(run.name)} change --beside OTHER-SEEDS` lays several together."
+                f"mean keeps its denominator. At random: of the same steps and kind. As it was: "
+                f"{theme.unmarked(of['same'])}. One seed; `tracer rows {theme.unmarked(run.name)} change --beside "
+                f"OTHER-SEEDS` lays several together."
             )
 
 

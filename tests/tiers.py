@@ -23,7 +23,8 @@ SECOND = {"thorough", "attacks"}
 PARTS = (
     "ablate", "analysis", "data", "export", "heads", "hooks", "huggingface", "interventions", "measures", "model",
     "specimens.exercises", "store.trace_layout", "tracking", "training.first_order", "training.head_score",
-    "training.job", "training.loop", "training.optim", "training.own_loss", "training.probe_recorder", "watching",
+    "training.job", "training.loop", "training.optim", "training.own_loss", "training.probe_recorder",
+    "training.qk_clip", "watching",
 )  # fmt: skip
 FIRST_ALONE = {"browser", "cli", "dashboard", "diagnosis", "pictures", "specimens", "store"}
 """Folders whose tests of the first tier do not run again with signatures checked, but for those with more cases."""

@@ -71,6 +71,7 @@ def one_by_one(model: Any, sets: list, mode: str = "zero", **how: Any) -> Tensor
     mlp_hidden=st.sampled_from([(), (9,), (5, 7)]),
     output=st.sampled_from(["W_O", "W_O + b_O", "none"]),
     unembedding=st.sampled_from(["W_U", "tied", "MLP"]),
+    qk_norm=st.booleans(),
     mode=st.sampled_from(MODES),
     frozen=st.booleans(),
     wide=st.booleans(),

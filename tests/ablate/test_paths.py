@@ -90,7 +90,15 @@ def test_a_path_into_values_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {"attn_out": False}, {"positions": "rotary"}, {"positions": "shortformer"}, {"norm": "rms"}]
+    "fields",
+    [
+        {},
+        {"attn_out": False},
+        {"positions": "rotary"},
+        {"positions": "shortformer"},
+        {"norm": "rms"},
+        {"qk_norm": True},
+    ],
 )
 @pytest.mark.parametrize("mode", ["zero", "mean", "resample"])
 def test_all_paths_and_the_direct_one_are_the_head(fields: dict, mode: str) -> None:

@@ -121,6 +121,13 @@ def test_no_model_is_below_its_bounds(name: str, size: float) -> None:
             assert float(found.entropy[layer, head]) == pytest.approx(np.mean(rows), abs=1e-5)
 
 
+def test_what_is_normed_is_bound_by_no_weights() -> None:
+    config = replace(preset("induction").config.model, d_vocab=30, d_model=16, n_ctx=6, qk_norm=True)
+    found = bound(Transformer(config, seed=3), torch.randint(30, (2, 6), generator=torch.Generator().manual_seed(4)))
+    assert found.by_weights.isnan().all() and found.weight_size.isnan().all()
+    assert (found.by_scores <= found.entropy).all() and (found.score_size > 0).all()
+
+
 def test_zhais_number_by_hand() -> None:
     config = replace(preset("induction").config.model, d_vocab=30, d_model=16, n_ctx=6, n_layers=1, norm="none")
     model = Transformer(config, seed=3)

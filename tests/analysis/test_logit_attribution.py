@@ -49,6 +49,7 @@ CONFIGS = {
     "no last norm": replace(BASE, final_norm=False),
     "shortformer": replace(BASE, positions="shortformer"),
     "rotary, tied": replace(BASE, positions="rotary", tie_embeddings=True),
+    "q and k normed": replace(BASE, qk_norm=True),
     "no W_O": replace(BASE, attn_out=False),
     "sinusoidal": replace(BASE, positions="sinusoidal"),
 }

@@ -39,6 +39,7 @@ CONFIGS = {
     "no norm": replace(BASE, norm="none", mlp_hidden=(24, 24)),
     "shortformer": replace(BASE, positions="shortformer"),
     "rotary": replace(BASE, positions="rotary", mlp_hidden=(24,)),
+    "q and k normed, then turned": replace(BASE, qk_norm=True, positions="rotary"),
     "no W_O": replace(BASE, attn_out=False),
     "scaled by d_model": replace(BASE, attn_scale="d_model", positions="sinusoidal"),
 }

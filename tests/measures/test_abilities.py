@@ -8,7 +8,7 @@ from tracer.config import ModelConfig
 from tracer.measures.abilities import ALONE, OF_HEADS, OPENED, of_others, of_ours
 
 PLAIN = {"n_layers": 2, "n_heads": 2, "d_model": 8, "n_ctx": 16}
-ALL = ["composition", "composition_curve", "vocabulary", "trigrams", "positions"]
+ALL = ["composition", "composition_curve", "vocabulary", "trigrams", "positions", "entropy_bound"]
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,8 @@ ALL = ["composition", "composition_curve", "vocabulary", "trigrams", "positions"
         ({"positions": "rotary"}, {"positions": "positions=rotary"}),
         ({"positions": "none"}, {"positions": "positions=none"}),
         ({"unembed_hidden": (4,), "positions": "learned"}, dict.fromkeys(ALL[2:4], "unembed_hidden=(4,)")),
-        ({"residual": False, "positions": "learned"}, dict.fromkeys(ALL, "residual=False")),
+        ({"residual": False, "positions": "learned"}, dict.fromkeys(ALL[:5], "residual=False")),
+        ({"qk_norm": True, "positions": "learned"}, {"entropy_bound": "qk_norm=True"}),
         ({"residual": False, "positions": "shortformer"}, dict.fromkeys(ALL[:4], "residual=False")),
         ({"residual": False, "n_layers": 1, "positions": "learned"}, {
             "composition": ALONE, "composition_curve": ALONE,

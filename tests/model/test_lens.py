@@ -27,6 +27,7 @@ SUMS = {
     "sinusoidal": {"positions": "sinusoidal"},
     "shortformer": {"positions": "shortformer"},
     "tied": {"tie_embeddings": True},
+    "q and k normed": {"qk_norm": True},
 }
 
 

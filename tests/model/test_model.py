@@ -212,7 +212,7 @@ def test_a_copy_and_a_state_dict_are_the_same_model(positions: Any) -> None:
     "fields",
     [
         {},
-        {"positions": "rotary"},
+        {"positions": "rotary", "qk_norm": True},
         {"positions": "shortformer", "norm_position": "post"},
         {"residual": False, "norm": "none", "mlp_hidden": (), "unembed_hidden": (7,)},
     ],
@@ -229,8 +229,8 @@ def test_compiled_equals_eager(fields: dict[str, Any], monkeypatch: pytest.Monke
 
 
 def test_the_taps_whose_product_is_the_score() -> None:
-    for positions in ("learned", "rotary"):
-        model = build(changes(positions=positions))
+    for positions, normed in (("learned", False), ("rotary", False), ("learned", True), ("rotary", True)):
+        model = build(changes(positions=positions, qk_norm=normed))
         q, k = model.qk_taps(1)
         with recording(q, k, "hook_attn_scores") as seen:
             model(TOKENS)

@@ -123,6 +123,11 @@ def reference(c: ModelConfig, w: dict[str, np.ndarray], tokens: list[int]) -> np
         x_qk, results = x + w["pos_embed.W_pos"][:n] if c.positions == "shortformer" else x, []
         for head in range(c.n_heads):
             q, k, v = x_qk @ w[f"{name}.W_Q"][head], x_qk @ w[f"{name}.W_K"][head], x @ w[f"{name}.W_V"][head]
+            if c.qk_norm:
+                q, k = (
+                    x / np.sqrt((x**2).mean(1, keepdims=True) + c.norm_eps) * w.get(f"{name}.{letter}_norm.w", 1.0)
+                    for x, letter in ((q, "q"), (k, "k"))
+                )
             q, k = (turn(q), turn(k)) if c.positions == "rotary" else (q, k)
             weights = [np.exp(k[: i + 1] @ q[i] / root) for i in range(n)]
             z = np.stack([e @ v[: i + 1] / e.sum() for i, e in enumerate(weights)])
@@ -174,6 +179,9 @@ EVERYTHING = {
     "shortformer": changes(positions="shortformer"),
     "shortformer, post-norm": changes(positions="shortformer", norm_position="post"),
     "no positions": changes(positions="none"),
+    "q and k normed": changes(qk_norm=True, norm="layer"),
+    "q and k normed, no gain, shortformer": changes(qk_norm=True, norm_gain=False, positions="shortformer"),
+    "q and k normed, then turned": changes(qk_norm=True, positions="rotary", norm="none"),
     "tied": changes(tie_embeddings=True),
     "dropout is off in eval": changes(dropout=0.5, mlp_hidden=(40,)),
 }

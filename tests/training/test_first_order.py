@@ -22,6 +22,7 @@ OPTIMS: dict[str, dict[str, Any]] = {
     "sgd": {"momentum": 0.9}, "adamw": {"name": "adamw", "lr": 1e-3},
     "muon": {"name": "muon", "lr": 1e-2, "momentum": 0.9},
     "adamw, clipped": {"name": "adamw", "lr": 1e-3, "clip": 0.05}, "sgd, clipped": {"clip": 0.05},
+    "adamw, logits clipped": {"name": "adamw", "lr": 1e-3, "qk_clip": 0.05},
 }  # fmt: skip
 
 

@@ -112,7 +112,8 @@ def test_each_change_is_of_what_the_run_had() -> None:
         optim=OptimConfig(name="muon", lr=0.02, adam_lr=0.004, warmup=30, clip=None, weight_decay=0.02),
     )
     tried = {one.name: one for one in remedies(config)}
-    assert list(tried) == ["rate", "faster", "warmup", "clip", "decay", "no-decay", "dropout", "scale", "norm"]
+    moved = ["rate", "faster", "warmup", "clip", "decay", "no-decay", "qk-clip"]
+    assert list(tried) == [*moved, "dropout", "scale", "qk-norm", "norm"]
     o = {name: one.config.optim for name, one in tried.items()}
     assert (o["rate"].lr, o["rate"].adam_lr) == (0.005, 0.001) and (o["faster"].lr, o["faster"].adam_lr) == (
         0.08,
@@ -121,7 +122,8 @@ def test_each_change_is_of_what_the_run_had() -> None:
     assert (o["warmup"].warmup, o["clip"].clip, o["decay"].weight_decay, o["no-decay"].weight_decay) == (120, 1, 0.2, 0)
     m = {name: one.config.model for name, one in tried.items()}
     assert (m["dropout"].dropout, m["scale"].attn_scale, m["norm"].norm) == (0.5, "d_head", "rms")
-    assert [name for name, one in tried.items() if not one.keeps_model] == ["scale", "norm"]
+    assert (o["qk-clip"].qk_clip, m["qk-norm"].qk_norm) == (30, True)
+    assert [name for name, one in tried.items() if not one.keeps_model] == ["scale", "qk-norm", "norm"]
     for name, one in tried.items():  # one thing at a time
         parts = [part for part in ("model", "optim") if getattr(one.config, part) != getattr(config, part)]
         assert len(parts) == 1 and one.words.count(" not ") + one.words.startswith("no ") >= 1, name
@@ -131,6 +133,10 @@ def test_each_change_is_of_what_the_run_had() -> None:
     less = {one.name: one.config.optim for one in remedies(plain)}
     assert "no-decay" not in less and "norm" not in less and less["decay"].weight_decay == 0.1
     assert less["clip"].clip == 0.5 and less["warmup"].warmup == 100
+    clipped = {one.name: one.config.optim for one in remedies(replace(plain, optim=OptimConfig(qk_clip=8.0)))}
+    assert clipped["qk-clip"].qk_clip == 2 and "qk-norm" not in clipped
+    normed = [one.name for one in remedies(replace(plain, model=ModelConfig(qk_norm=True)))]
+    assert "qk-clip" not in normed and "qk-norm" not in normed
 
 
 def test_the_advice_names_its_changes() -> None:
@@ -145,7 +151,8 @@ def test_the_advice_names_its_changes() -> None:
     assert of("no decay of W_Q and W_K", "scores that are not divided by sqrt(d_head)") == {"decay", "scale"}
     assert of(remedy="raise the learning rate: no tensor moved faster") == {"faster"}
     assert of("too little regularisation (dropout, weight decay, a smaller model)") == {"decay", "dropout"}
-    assert of("q and k that nothing normalises") == set()
+    assert of("q and k that nothing normalises") == {"qk-norm"}
+    assert of("steps of W_Q and W_K that are too large") == {"rate", "qk-clip"}
 
 
 def test_it_works_in_one_process(sick: Run, monkeypatch: pytest.MonkeyPatch) -> None:

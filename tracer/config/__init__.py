@@ -82,6 +82,8 @@ class ModelConfig:
     """A last norm before the unembedding (ignored when norm is none)."""
     attn_scale: Literal["d_head", "d_model", "none"] = "d_head"
     """Scores are divided by the square root of this width, or by 1."""
+    qk_norm: bool = False
+    """RMSNorm of each head's q and k, before they are turned or multiplied (Dehghani et al. 2023; Qwen3)."""
     attn_out: bool = True
     """W_O; without it the concatenated heads are the output, so n_heads * d_head must equal d_model."""
     attn_out_bias: bool = False
@@ -220,6 +222,9 @@ class OptimConfig:
     """Steps of linear warm-up, then constant."""
     clip: float | None = 1.0
     """Largest global gradient norm; None leaves gradients alone."""
+    qk_clip: float | None = None
+    """Largest attention logit: a head with a larger one in the batch has W_Q and W_K scaled down after the update, each
+    by the root of what is too much (QK-clip, Kimi K2 2025); None leaves them alone."""
     batch_size: int = 32
     """Sequences per step, over all processes and accumulated micro-batches."""
     accumulate: int = 1
@@ -234,7 +239,10 @@ class OptimConfig:
         check_range(self, ("batch_size", "accumulate"), "be at least 1")
         if self.batch_size % self.accumulate:
             raise ValueError(f"batch_size={self.batch_size} is not divisible by accumulate={self.accumulate}")
-        check_range(self, ("lr", "adam_lr", "qk_lr_factor", "pos_lr_factor", "clip"), "be positive and finite")
+        if self.qk_clip is not None and self.compile:
+            raise ValueError("qk_clip reads q and k of each batch, which compile=True hides: set one of them alone")
+        positive = ("lr", "adam_lr", "qk_lr_factor", "pos_lr_factor", "clip", "qk_clip")
+        check_range(self, positive, "be positive and finite")
         check_range(self, ("warmup", "weight_decay", "momentum", "beta2"), "not be negative or infinite")
 
 
@@ -363,6 +371,8 @@ class TrainConfig:
         check_range(self, ["steps"], "be at least 1")
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed={self.seed} must be at least 0 and below 2**32")
+        if self.model.qk_norm and self.optim.qk_clip is not None:
+            raise ValueError("model.qk_norm=True undoes what optim.qk_clip scales, W_Q and W_K: set one of them alone")
         self._check_clamps()
 
     @property

@@ -9,7 +9,7 @@ from tracer.diagnosis.findings import Finding
 
 SPEED, TIGHTER, DECAY, DROPOUT, LONGER = 4.0, 4.0, 10.0, 0.1, 4
 """How much of each is tried; ours. A change that helps may help in another amount, too."""
-FIRST_CLIP, FIRST_DECAY, FIRST_WARMUP = 1.0, 0.1, 100
+FIRST_CLIP, FIRST_DECAY, FIRST_WARMUP, FIRST_QK_CLIP = 1.0, 0.1, 100, 30.0
 """Where a run had none."""
 
 
@@ -37,7 +37,7 @@ def remedies(config: TrainConfig, start: int = 0) -> list[Remedy]:
     def moved(name: str, words: str, **changes: float | None) -> Remedy:
         return Remedy(name, words, replace(config, optim=replace(optim, **changes)))
 
-    def made(name: str, words: str, keeps: bool = False, **changes: float | str) -> Remedy:
+    def made(name: str, words: str, keeps: bool = False, **changes: float | str | bool) -> Remedy:
         return Remedy(name, words, replace(config, model=replace(model, **changes)), keeps)
 
     found = [
@@ -53,10 +53,17 @@ def remedies(config: TrainConfig, start: int = 0) -> list[Remedy]:
     ]  # fmt: skip
     if optim.weight_decay:
         found.append(moved("no-decay", f"no weight decay, not {optim.weight_decay:.3g}", weight_decay=0.0))
+    if not model.qk_norm:
+        limit = FIRST_QK_CLIP if optim.qk_clip is None else optim.qk_clip / TIGHTER
+        found.append(moved("qk-clip", f"W_Q and W_K of heads with an attention logit above {limit:.3g} scaled down, "
+                           + ("not left alone" if optim.qk_clip is None else f"not {optim.qk_clip:.3g}"),
+                           qk_clip=limit))  # fmt: skip
     if dropout > model.dropout:
         found.append(made("dropout", f"dropout {dropout:.3g}, not {model.dropout:.3g}", True, dropout=dropout))
     if model.attn_scale == "none":
         found.append(made("scale", "scores divided by sqrt(d_head), not left alone", attn_scale="d_head"))
+    if not model.qk_norm and optim.qk_clip is None:
+        found.append(made("qk-norm", "q and k of each head normed, not left alone", qk_norm=True))
     if model.norm == "none":
         found.append(made("norm", "a norm in front of each sublayer, not none", norm="rms"))
     return found
@@ -67,7 +74,8 @@ SIGNS = {
     "faster": ("raise the learning rate", "or too low", "steps that are too small", "are too small or too large"),
     "warmup": ("optim.warmup",), "clip": ("optim.clip",), "decay": ("no decay", "too little decay", "regularisation"),
     "no-decay": ("lower the weight decay",), "dropout": ("dropout",), "scale": ("sqrt(d_head)",),
-    "norm": ("model.norm",),
+    "norm": ("model.norm",), "qk-clip": ("steps of W_Q and W_K that are too large",),
+    "qk-norm": ("q and k that nothing normalises",),
 }  # fmt: skip
 """The words by which the advice of a finding names each; a test holds them to the advice that there is."""
 

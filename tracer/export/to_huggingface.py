@@ -94,6 +94,7 @@ def obstacles(c: ModelConfig) -> list[str]:
         f"mlp_hidden={c.mlp_hidden} (one hidden layer could go, or none)": len(c.mlp_hidden) > 1,
         f"unembed_hidden={c.unembed_hidden} (a single W_U could go)": c.unembed_hidden,
         "positions='shortformer' (all others could go)": c.positions == "shortformer",
+        "qk_norm=True (False could go)": c.qk_norm,
     }
     return [option for option, is_there in found.items() if is_there]
 

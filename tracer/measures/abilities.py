@@ -37,6 +37,7 @@ def of_ours(model: ModelConfig) -> Reasons:
     return {
         "composition": reads, "composition_curve": reads, "vocabulary": _vocabulary(model),
         "trigrams": _trigrams(model), "positions": _positions(model),
+        "entropy_bound": "qk_norm=True: q and k are normed, so W_Q and W_K bound no score." if model.qk_norm else "",
     }  # fmt: skip
 
 

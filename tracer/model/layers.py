@@ -23,16 +23,20 @@ from tracer.model.tap import Tap
 
 
 class Norm(nn.Module):
-    """RMSNorm: x / sqrt(mean(x^2) + eps); LayerNorm subtracts the mean first. The gain is optional."""
+    """RMSNorm: x / sqrt(mean(x^2) + eps); LayerNorm subtracts the mean first. The gain is optional.
 
-    def __init__(self, config: ModelConfig) -> None:
+    `of_heads`: of each head's q or k, over d_head, by one gain for all of a layer; it is RMSNorm always.
+    """
+
+    def __init__(self, config: ModelConfig, of_heads: bool = False) -> None:
         super().__init__()
-        self.centre, self.eps = config.norm == "layer", config.norm_eps
-        self.w = nn.Parameter(torch.ones(config.d_model)) if config.norm_gain else None
-        self.b = nn.Parameter(torch.zeros(config.d_model)) if config.norm_gain and self.centre else None
+        width = config.head_width if of_heads else config.d_model
+        self.centre, self.eps = config.norm == "layer" and not of_heads, config.norm_eps
+        self.w = nn.Parameter(torch.ones(width)) if config.norm_gain else None
+        self.b = nn.Parameter(torch.zeros(width)) if config.norm_gain and self.centre else None
         self.hook_scale, self.hook_normalized = Tap(), Tap()
 
-    def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
+    def forward(self, x: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch width"]:
         if self.centre:
             x = x - x.mean(-1, keepdim=True)
         x = x / self.hook_scale((x.pow(2).mean(-1, keepdim=True) + self.eps).sqrt())
@@ -55,6 +59,9 @@ class CausalAttention(nn.Module):
         self.b_O = nn.Parameter(torch.zeros(config.d_model)) if config.attn_out_bias else None
         self.hook_q, self.hook_k, self.hook_v, self.hook_z = Tap(), Tap(), Tap(), Tap()
         self.hook_attn_scores, self.hook_pattern = Tap(), Tap()
+        self.q_norm, self.k_norm = (Norm(config, of_heads=True) if config.qk_norm else None for _ in range(2))
+        if config.qk_norm:
+            self.hook_normed_q, self.hook_normed_k = Tap(), Tap()
         if self.rotary:
             self.hook_rot_q, self.hook_rot_k = Tap(), Tap()
             self.register_buffer("rotation", rotation(config.n_ctx, config.head_width), persistent=False)
@@ -75,6 +82,8 @@ class CausalAttention(nn.Module):
         q = self.hook_q(einsum(x_qk, self.W_Q, project))
         k = self.hook_k(einsum(x_qk, self.W_K, project))
         v = self.hook_v(einsum(x, self.W_V, project))
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.hook_normed_q(self.q_norm(q)), self.hook_normed_k(self.k_norm(k))
         if self.rotary:
             q, k = self.hook_rot_q(rotate(q, self.rotation)), self.hook_rot_k(rotate(k, self.rotation))
         z, beside = self._attend(q, k, v, tokens)

@@ -22,6 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tracer.training.job import Job, dropout_seed, micro_batches
 from tracer.training.optim import HeadMuon, flattened, orthogonalised, unflattened
+from tracer.training.qk_clip import factors
 from tracer.training.repeatable import repeatable
 
 Tensors = dict[str, Tensor]
@@ -37,9 +38,11 @@ def before_update(job: Job, grads: Tensors, direction: Tensors) -> Tensors:
 
     Returns:
         J^T direction: to first order, gradients of d more make the number <this, d> more. AdamW's second moment and the
-        factor of clipping are differentiated too, Muon through its iteration.
+        factor of clipping are differentiated too, Muon through its iteration; what QK-clip multiplied by is held.
     """
     names = {id(p): name for name, p in job.raw.named_parameters()}
+    if job.largest is not None and job.config.optim.qk_clip is not None:
+        direction = _clipped(direction, factors(job.largest, job.config.optim.qk_clip))
     limit, factor, norm = job.config.optim.clip, 1.0, 0.0
     if limit is not None:
         norm = math.sqrt(sum(float(g.double().square().sum()) for g in grads.values()))
@@ -53,6 +56,16 @@ def before_update(job: Job, grads: Tensors, direction: Tensors) -> Tensors:
         along = sum(float((found[name].double() * grads[name]).sum()) for name in found)
         pull = factor / (norm + 1e-6) / norm * along
         found = {name: factor * x - pull * grads[name] for name, x in found.items()}
+    return found
+
+
+def _clipped(direction: Tensors, by: Float[Tensor, "layer head"]) -> Tensors:
+    """From behind QK-clip to before it, its factors held."""
+    found = dict(direction)
+    for layer, of_heads in enumerate(by):
+        for letter in "QK":
+            name = f"blocks.{layer}.attn.W_{letter}"
+            found[name] = found[name] * of_heads[:, None, None]
     return found
 
 

@@ -25,7 +25,7 @@ from tracer.huggingface.building import same_dice
 from tracer.interventions import clamps
 from tracer.model import Transformer
 from tracer.torch_internals import uncompiled
-from tracer.training import optim
+from tracer.training import optim, qk_clip
 from tracer.training.clamping import try_out
 from tracer.training.malloc import keep_freed_memory
 from tracer.training.own_loss import LossBatch, OwnLoss
@@ -53,6 +53,8 @@ class Job:
     """What is trained on; None: the next-token loss."""
     next_token: Tensor | None = None
     """The next-token loss of the latest batch, where another is trained on."""
+    largest: Tensor | None = None
+    """[layer head]: the largest attention logit of the latest batch, where `optim.qk_clip` asks for it."""
     left_out: Mapping[int, list[int]] = field(default_factory=dict)
     """Rows of a batch, by step, that the loss leaves out; its mean keeps its denominator."""
 
@@ -72,6 +74,11 @@ def prepare(
             f"batch_size={config.optim.batch_size} is not divisible by {accelerator.num_processes} processes x "
             f"accumulate={config.optim.accumulate}: the nearest that is, is "
             f"{max(1, round(config.optim.batch_size / share)) * share}"
+        )
+    if make is not None and config.optim.qk_clip is not None:
+        raise ValueError(
+            "optim.qk_clip needs heads whose W_Q and W_K are known, and this model is your own: clip them after each "
+            "update (docs/recording.md)"
         )
     data = data_module.build(config.data, config.model.n_ctx, config.seed)
     wanted = config.model.d_vocab
@@ -124,19 +131,22 @@ def forward_backward(job: Job, step: int, alone: bool = False) -> Tensor:
         torch.manual_seed(dropout_seed(config.seed, step, rank))
     total, next_token = torch.zeros(2, device=accelerator.device)
     micros, n_counted = micro_batches(job, step, rank, world)
+    logits: list[Tensor] = []
     for i, micro in enumerate(micros):
         last = i == len(micros) - 1
         with (
             repeatable(accelerator.device),
             contextlib.nullcontext() if last or world == 1 else accelerator.no_sync(model),
         ):
-            trained_on, of_tokens = _losses(job, model, micro, step, n_counted, len(micros), world)
+            with qk_clip.largest_logits(config, logits):
+                trained_on, of_tokens = _losses(job, model, micro, step, n_counted, len(micros), world)
             accelerator.backward(trained_on)
         total += trained_on.detach()
         next_token += of_tokens.detach()
     if world > 1:
         total, next_token = accelerator.reduce(torch.stack([total, next_token]), "mean")
     job.next_token = next_token if job.loss else None
+    job.largest = qk_clip.over_all(logits, accelerator if world > 1 else None)
     return total
 
 
@@ -213,7 +223,7 @@ def hold(job: Job, step: int) -> None:
 
 
 def update(job: Job, step: int) -> tuple[float, Tensor]:
-    """Clip, step, clear; returns the learning rate and the factor by which gradients were scaled."""
+    """Clip gradients, step, clip attention logits, clear; returns the learning rate and the factor of gradients."""
     lr = optim.set_lr(job.optimizers, job.config.optim, step)
     factor = torch.ones((), device=job.accelerator.device)
     if job.config.optim.clip is not None:
@@ -222,6 +232,8 @@ def update(job: Job, step: int) -> tuple[float, Tensor]:
     for optimizer in job.optimizers:
         optimizer.step()
         optimizer.zero_grad()
+    if job.largest is not None and job.config.optim.qk_clip is not None:
+        qk_clip.scale_heads(job.raw, qk_clip.factors(job.largest, job.config.optim.qk_clip))
     return lr, factor
 
 

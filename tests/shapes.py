@@ -3,7 +3,7 @@
 1. Not of functions defined inside another: a closure is made anew each time its function runs, and to check it costs a
    thousand times what making it does. What enters it has passed the signature around it.
 2. jaxtyping binds arguments to axes at each call, at twenty times the cost of all else: only where axes are named.
-3. Of what one test calls again and again, as a training does, the first hundred calls and then each tenth.
+3. Of what one test calls again and again, as a training does, the first twenty calls and then each fiftieth.
 """
 
 import ast
@@ -36,7 +36,7 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
         if config.jaxtyping_disable:  # dynamo can trace no check
             return function(*args, **kwargs)
         CALLS[function] = calls = CALLS[function] + 1
-        return (function if calls > 100 and calls % 10 else inner)(*args, **kwargs)
+        return (function if calls > 20 and calls % 50 else inner)(*args, **kwargs)
 
     return wrapper
 

@@ -72,6 +72,7 @@ def one_by_one(model: Any, sets: list, mode: str = "zero", **how: Any) -> Tensor
     output=st.sampled_from(["W_O", "W_O + b_O", "none"]),
     unembedding=st.sampled_from(["W_U", "tied", "MLP"]),
     qk_norm=st.booleans(),
+    sink=st.sampled_from(["none", "none", "zero", "learned"]),
     mode=st.sampled_from(MODES),
     frozen=st.booleans(),
     wide=st.booleans(),

@@ -98,6 +98,7 @@ def test_a_path_into_values_by_hand() -> None:
         {"positions": "shortformer"},
         {"norm": "rms"},
         {"qk_norm": True},
+        {"sink": "learned"},
     ],
 )
 @pytest.mark.parametrize("mode", ["zero", "mean", "resample"])

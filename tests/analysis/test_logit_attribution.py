@@ -50,6 +50,7 @@ CONFIGS = {
     "shortformer": replace(BASE, positions="shortformer"),
     "rotary, tied": replace(BASE, positions="rotary", tie_embeddings=True),
     "q and k normed": replace(BASE, qk_norm=True),
+    "sink": replace(BASE, sink="learned"),
     "no W_O": replace(BASE, attn_out=False),
     "sinusoidal": replace(BASE, positions="sinusoidal"),
 }

@@ -145,6 +145,7 @@ def test_the_comparison_can_tell_a_difference() -> None:
 POST, PRE_OR = {"norm_position": "post"}, "(pre could go, or"
 STAY: dict[str, tuple[ModelConfig, list[str]]] = {
     "shortformer": (changes(positions="shortformer"), ["positions='shortformer' (all others could go)"]),
+    "sink": (changes(sink="learned"), ["sink='learned' ('none' could go)"]),
     "q and k normed": (changes(qk_norm=True), ["qk_norm=True (False could go)"]),
     "everything": (
         changes(residual=False, mlp_hidden=(8, 9), unembed_hidden=(7,), positions="shortformer"),

@@ -8,7 +8,7 @@ from tracer.config import ModelConfig
 from tracer.measures.abilities import ALONE, OF_HEADS, OPENED, of_others, of_ours
 
 PLAIN = {"n_layers": 2, "n_heads": 2, "d_model": 8, "n_ctx": 16}
-ALL = ["composition", "composition_curve", "vocabulary", "trigrams", "positions", "entropy_bound"]
+ALL = ["composition", "composition_curve", "vocabulary", "trigrams", "positions"]
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,8 @@ ALL = ["composition", "composition_curve", "vocabulary", "trigrams", "positions"
         ({"positions": "rotary"}, {"positions": "positions=rotary"}),
         ({"positions": "none"}, {"positions": "positions=none"}),
         ({"unembed_hidden": (4,), "positions": "learned"}, dict.fromkeys(ALL[2:4], "unembed_hidden=(4,)")),
-        ({"residual": False, "positions": "learned"}, dict.fromkeys(ALL[:5], "residual=False")),
+        ({"residual": False, "positions": "learned"}, dict.fromkeys(ALL, "residual=False")),
+        ({"sink": "zero", "positions": "learned"}, {"entropy_bound": "sink=zero"}),
         ({"qk_norm": True, "positions": "learned"}, {"entropy_bound": "qk_norm=True"}),
         ({"residual": False, "positions": "shortformer"}, dict.fromkeys(ALL[:4], "residual=False")),
         ({"residual": False, "n_layers": 1, "positions": "learned"}, {
@@ -35,7 +36,7 @@ ALL = ["composition", "composition_curve", "vocabulary", "trigrams", "positions"
 )  # fmt: skip
 def test_what_a_model_of_ours_does_not_allow(change: dict[str, object], expected: dict[str, str]) -> None:
     found: dict[Any, str] = {**of_ours(ModelConfig(**{**PLAIN, **change}))}
-    assert list(found) == ALL
+    assert list(found) == [*ALL, *(name for name in expected if name not in ALL)]
     assert {name for name, reason in found.items() if reason} == set(expected)
     assert all(found[name].startswith(start) for name, start in expected.items())
 

@@ -28,6 +28,7 @@ SUMS = {
     "shortformer": {"positions": "shortformer"},
     "tied": {"tie_embeddings": True},
     "q and k normed": {"qk_norm": True},
+    "sink": {"sink": "learned"},
 }
 
 

@@ -212,7 +212,7 @@ def test_a_copy_and_a_state_dict_are_the_same_model(positions: Any) -> None:
     "fields",
     [
         {},
-        {"positions": "rotary", "qk_norm": True},
+        {"positions": "rotary", "qk_norm": True, "sink": "learned"},
         {"positions": "shortformer", "norm_position": "post"},
         {"residual": False, "norm": "none", "mlp_hidden": (), "unembed_hidden": (7,)},
     ],

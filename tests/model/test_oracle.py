@@ -130,7 +130,10 @@ def reference(c: ModelConfig, w: dict[str, np.ndarray], tokens: list[int]) -> np
                 )
             q, k = (turn(q), turn(k)) if c.positions == "rotary" else (q, k)
             weights = [np.exp(k[: i + 1] @ q[i] / root) for i in range(n)]
-            z = np.stack([e @ v[: i + 1] / e.sum() for i, e in enumerate(weights)])
+            nothing = {"none": 0.0, "zero": 1.0}.get(c.sink) or np.exp(
+                w.get(f"{name}.b_sink", np.full(99, -np.inf))[head]
+            )
+            z = np.stack([e @ v[: i + 1] / (e.sum() + nothing) for i, e in enumerate(weights)])
             results.append(z @ w[f"{name}.W_O"][head] if c.attn_out else z)
         return np.sum(results, 0) + w.get(f"{name}.b_O", 0.0) if c.attn_out else np.concatenate(results, 1)
 
@@ -179,6 +182,9 @@ EVERYTHING = {
     "shortformer": changes(positions="shortformer"),
     "shortformer, post-norm": changes(positions="shortformer", norm_position="post"),
     "no positions": changes(positions="none"),
+    "softmax1": changes(sink="zero"),
+    "a learned sink": changes(sink="learned", positions="rotary"),
+    "a learned sink, unscaled": changes(sink="learned", attn_scale="none", attn_out=False),
     "q and k normed": changes(qk_norm=True, norm="layer"),
     "q and k normed, no gain, shortformer": changes(qk_norm=True, norm_gain=False, positions="shortformer"),
     "q and k normed, then turned": changes(qk_norm=True, positions="rotary", norm="none"),

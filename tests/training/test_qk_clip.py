@@ -102,6 +102,8 @@ def test_what_cannot_be_clipped_is_refused() -> None:
         OptimConfig(qk_clip=30, compile=True)
     with pytest.raises(ValueError, match="qk_norm=True undoes what optim.qk_clip scales"):
         TrainConfig(model=replace(MODEL, qk_norm=True), optim=OptimConfig(qk_clip=30))
+    with pytest.raises(ValueError, match=r"model.sink and optim.qk_clip exclude each other"):
+        TrainConfig(model=replace(MODEL, sink="zero"), optim=OptimConfig(qk_clip=30))
     with pytest.raises(ValueError, match="qk_clip=0 must be positive"):
         OptimConfig(qk_clip=0)
     with pytest.raises(ValueError, match=r"qk_clip needs heads whose W_Q and W_K are known.*docs/recording.md"):

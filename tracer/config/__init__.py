@@ -84,6 +84,9 @@ class ModelConfig:
     """Scores are divided by the square root of this width, or by 1."""
     qk_norm: bool = False
     """RMSNorm of each head's q and k, before they are turned or multiplied (Dehghani et al. 2023; Qwen3)."""
+    sink: Literal["none", "zero", "learned"] = "none"
+    """A key beside the positions, of which nothing is read, so that a head may look nowhere: its logit is 0 (softmax1,
+    Miller 2023) or learned by each head (gpt-oss 2025). What the positions get then sums to less than 1."""
     attn_out: bool = True
     """W_O; without it the concatenated heads are the output, so n_heads * d_head must equal d_model."""
     attn_out_bias: bool = False
@@ -373,6 +376,8 @@ class TrainConfig:
             raise ValueError(f"seed={self.seed} must be at least 0 and below 2**32")
         if self.model.qk_norm and self.optim.qk_clip is not None:
             raise ValueError("model.qk_norm=True undoes what optim.qk_clip scales, W_Q and W_K: set one of them alone")
+        if self.model.sink != "none" and self.optim.qk_clip is not None:
+            raise ValueError("model.sink and optim.qk_clip exclude each other: the largest logit may be the sink's")
         self._check_clamps()
 
     @property

@@ -53,7 +53,7 @@ def remedies(config: TrainConfig, start: int = 0) -> list[Remedy]:
     ]  # fmt: skip
     if optim.weight_decay:
         found.append(moved("no-decay", f"no weight decay, not {optim.weight_decay:.3g}", weight_decay=0.0))
-    if not model.qk_norm:
+    if not model.qk_norm and model.sink == "none":
         limit = FIRST_QK_CLIP if optim.qk_clip is None else optim.qk_clip / TIGHTER
         found.append(moved("qk-clip", f"W_Q and W_K of heads with an attention logit above {limit:.3g} scaled down, "
                            + ("not left alone" if optim.qk_clip is None else f"not {optim.qk_clip:.3g}"),
@@ -64,6 +64,9 @@ def remedies(config: TrainConfig, start: int = 0) -> list[Remedy]:
         found.append(made("scale", "scores divided by sqrt(d_head), not left alone", attn_scale="d_head"))
     if not model.qk_norm and optim.qk_clip is None:
         found.append(made("qk-norm", "q and k of each head normed, not left alone", qk_norm=True))
+    if model.sink == "none" and optim.qk_clip is None:
+        found.append(made("sink", "a learned logit of each head beside its keys, of which it reads nothing, not none",
+                          sink="learned"))  # fmt: skip
     if model.norm == "none":
         found.append(made("norm", "a norm in front of each sublayer, not none", norm="rms"))
     return found
@@ -75,7 +78,7 @@ SIGNS = {
     "warmup": ("optim.warmup",), "clip": ("optim.clip",), "decay": ("no decay", "too little decay", "regularisation"),
     "no-decay": ("lower the weight decay",), "dropout": ("dropout",), "scale": ("sqrt(d_head)",),
     "norm": ("model.norm",), "qk-clip": ("steps of W_Q and W_K that are too large",),
-    "qk-norm": ("q and k that nothing normalises",),
+    "qk-norm": ("q and k that nothing normalises",), "sink": (),
 }  # fmt: skip
 """The words by which the advice of a finding names each; a test holds them to the advice that there is."""
 

@@ -95,6 +95,7 @@ def obstacles(c: ModelConfig) -> list[str]:
         f"unembed_hidden={c.unembed_hidden} (a single W_U could go)": c.unembed_hidden,
         "positions='shortformer' (all others could go)": c.positions == "shortformer",
         "qk_norm=True (False could go)": c.qk_norm,
+        f"sink={c.sink!r} ('none' could go)": c.sink != "none",
     }
     return [option for option, is_there in found.items() if is_there]
 

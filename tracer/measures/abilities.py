@@ -33,12 +33,12 @@ ALONE = "One layer: there is no earlier head to read."
 
 def of_ours(model: ModelConfig) -> Reasons:
     """Of a model that `tracer train` made: everything that its shape allows."""
-    reads = _composition(model)
-    return {
+    reads, bound = _composition(model), _entropy_bound(model)
+    found: Reasons = {
         "composition": reads, "composition_curve": reads, "vocabulary": _vocabulary(model),
         "trigrams": _trigrams(model), "positions": _positions(model),
-        "entropy_bound": "qk_norm=True: q and k are normed, so W_Q and W_K bound no score." if model.qk_norm else "",
     }  # fmt: skip
+    return found | {"entropy_bound": bound} if bound else found
 
 
 def of_others(
@@ -99,6 +99,13 @@ def _positions(model: ModelConfig) -> str:
         return "positions=none: heads know no positions."
     added = model.positions != "shortformer"
     return f"{SEVERED}, so positions reach the first layer only." if added and _severed(model) else ""
+
+
+def _entropy_bound(model: ModelConfig) -> str:
+    """W_Q and W_K say how large the scores of a row can be, and these how low its entropy."""
+    if model.qk_norm:
+        return "qk_norm=True: q and k are normed, so W_Q and W_K bound no score."
+    return "" if model.sink == "none" else f"sink={model.sink}: rows hold a key that no W_K makes."
 
 
 def _severed(model: ModelConfig) -> bool:

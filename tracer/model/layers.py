@@ -46,7 +46,10 @@ class Norm(nn.Module):
 
 
 class CausalAttention(nn.Module):
-    """Causal multi-head attention: softmax(q k^T * scale) v, concatenated, through W_O when there is one."""
+    """Causal multi-head attention: softmax(q k^T * scale) v, concatenated, through W_O when there is one.
+
+    With a sink, a logit of each head stands beside the scores in the softmax, and nothing is read of it.
+    """
 
     rotation: Tensor
 
@@ -62,6 +65,8 @@ class CausalAttention(nn.Module):
         self.q_norm, self.k_norm = (Norm(config, of_heads=True) if config.qk_norm else None for _ in range(2))
         if config.qk_norm:
             self.hook_normed_q, self.hook_normed_k = Tap(), Tap()
+        self.sink = config.sink
+        self.b_sink = nn.Parameter(torch.zeros(config.n_heads)) if config.sink == "learned" else None
         if self.rotary:
             self.hook_rot_q, self.hook_rot_k = Tap(), Tap()
             self.register_buffer("rotation", rotation(config.n_ctx, config.head_width), persistent=False)
@@ -89,6 +94,12 @@ class CausalAttention(nn.Module):
         z, beside = self._attend(q, k, v, tokens)
         return self.hook_z(z, beside)
 
+    def sink_logits(self, like: Tensor) -> Float[Tensor, " head"] | None:
+        """Of each head; None where there is no sink."""
+        if self.sink == "none":
+            return None
+        return like.new_zeros(self.W_Q.shape[0]) if self.b_sink is None else self.b_sink.to(like)
+
     def write(self, z: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos d_model"]:
         """The sum of what the heads write, or their outputs side by side."""
         if self.W_O is None:
@@ -105,32 +116,65 @@ class CausalAttention(nn.Module):
         here = active()
         own = bool(self.hook_pattern.own or self.hook_z.own)
         explicit = own or self.hook_attn_scores.watched or self.hook_pattern.watched
-        visited, held = here is not None and bool(here.visitors), bool(self.hook_pattern.own)
+        sink = self.sink_logits(q)
+        visited, held = here is not None and bool(here.visitors), bool(self.hook_pattern.own) or sink is not None
         layer = int(self.hook_z.name.split(".")[1]) if visited else 0
         if here is not None and visited and not held:
             z = here.visit(AttentionCall(layer, v, q, k, self.scale, mask=self.hook_attn_scores.mask(q)))
             if z is not None and p == 0.0 and not explicit:
                 return z.to(v.dtype), None
-        if not explicit:
+        if not explicit and not (held and visited):
+            mask, width = None, v.shape[3]
+            if sink is not None:
+                q, k, v, mask = beside_sink(q, k, v, sink / self.scale)
             q, k, v = (rearrange(t, "batch pos head d -> batch head pos d") for t in (q, k, v))
-            z = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=self.scale, dropout_p=p)
+            z = F.scaled_dot_product_attention(
+                q, k, v, mask, is_causal=mask is None, scale=self.scale, dropout_p=p
+            )[..., :width]  # fmt: skip
             return rearrange(z, "batch head pos d -> batch pos head d"), None
         q = q * self.scale
         scores = einsum(q, k, "batch query_pos head d, batch key_pos head d -> batch head query_pos key_pos")
         future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         scores = self.hook_attn_scores(scores.masked_fill(future, -torch.inf))
-        pattern, beside = scores.softmax(-1), None
+        whole, beside = scores, None
+        if sink is not None:
+            whole = torch.cat([scores, sink[:, None, None].expand(*scores.shape[:3], 1)], -1)
+        pattern = whole.softmax(-1)[..., : scores.shape[3]]
         if own:
             assert tokens is not None
             beside = Beside(tokens, v, pattern)
         pattern = self.hook_pattern(pattern, beside)
         if here is not None and visited and held:  # no q and k make it
-            largest, keys = scores.amax(-1, keepdim=True), scores.isfinite().sum(-1, keepdim=True)
-            here.visit(AttentionCall(layer, v, weights=pattern, largest=largest, seen=keys))
+            largest, keys = whole.amax(-1, keepdim=True), whole.isfinite().sum(-1, keepdim=True)
+            call = AttentionCall(layer, v, weights=pattern, largest=largest, seen=keys)
+            if sink is not None:
+                empty = F.pad(v, (0, 0, 0, 0, 0, 1))
+                call = replace(call, v=empty, weights=with_sink(pattern), extra=("sink",))
+            here.visit(call)
         beside = replace(beside, pattern=pattern) if beside else None
         pattern = F.dropout(pattern, p)
         z = einsum(pattern, v, "batch head query_pos key_pos, batch key_pos head d -> batch query_pos head d")
         return z, beside
+
+
+def beside_sink(
+    q: Float[Tensor, "batch pos head d"], k: Float[Tensor, "batch pos head d"], v: Float[Tensor, "batch pos head d"],
+    score: Float[Tensor, " head"],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """q, k and v, one wider, with a last key whose product with each query is `score` and whose value is 0; and what a
+    query may see of these keys."""
+    ones = q.new_ones(*q.shape[:3], 1)
+    last = F.pad(score[:, None], (k.shape[3], 0)).expand(k.shape[0], 1, -1, -1)
+    seen = torch.ones(q.shape[1], k.shape[1] + 1, dtype=torch.bool, device=q.device).tril()
+    seen[:, -1] = True
+    return torch.cat([q, ones], -1), torch.cat([F.pad(k, (0, 1)), last], 1), F.pad(v, (0, 1, 0, 0, 0, 1)), seen
+
+
+def with_sink(
+    pattern: Float[Tensor, "batch head query_pos key_pos"],
+) -> Float[Tensor, "batch head query_pos key_pos_and_sink"]:
+    """With what the positions leave, as the last key."""
+    return torch.cat([pattern, (1 - pattern.sum(-1, keepdim=True)).clamp(min=0)], -1)
 
 
 class FeedForward(nn.Module):

@@ -127,7 +127,9 @@ class Transformer(HookedRootModule):
         return self.blocks[layer].attn.hook_attn_scores.mask(q)
 
     def held(self, layer: int) -> tuple[int, ...]:
-        """The heads of a layer whose pattern a clamp of a user's gives, so that q and k do not tell it."""
+        """The heads of a layer whose pattern q and k do not tell: a user's clamp gives it, or a sink takes part."""
+        if self.config.sink != "none":
+            return tuple(range(self.n_heads))
         return tuple(head for clamp in self.blocks[layer].attn.hook_pattern.own for head in clamp.heads or ())
 
     # What every model with heads answers, ours or not (`tracer.model.protocol`).

@@ -10,10 +10,12 @@ from torch import Tensor
 
 from tracer.heads import pattern
 from tracer.heads.definitions import ROWS, of_rows
+from tracer.heads.explicit import ALL_KEYS
 from tracer.interventions.edits import recording
 from tracer.measures import REPEAT_MEASURES
 from tracer.measures.aliases import Head
 from tracer.model import QK_TAPS, Transformer
+from tracer.model.layers import with_sink
 from tracer.training.probe_recorder import ProbeRecorder
 
 CONTROL = "induction_control"
@@ -31,6 +33,8 @@ class HeadScore:
     def __init__(self, recorder: ProbeRecorder, head: Head, measure: str) -> None:
         if measure not in SCORES:
             raise ValueError(f"{measure!r} is no mean over rows, which has a gradient: {', '.join(SCORES)}")
+        if measure == "entropy_normalised" and recorder.config.sink != "none":
+            raise ValueError("entropy_normalised counts a sink's key, too, and has no gradient here: ask of 'entropy'")
         self.layer, self.head, self.name = *head, "induction" if measure == CONTROL else measure
         n = len(recorder.repeat_tokens)
         if measure in (*REPEAT_MEASURES, CONTROL):
@@ -74,7 +78,8 @@ class HeadScore:
             last.attn.heads(last.attn_in(x), attn_pos, self.tokens)
         model.train(training)
         if held:
-            return seen[held][:, here]
+            found = seen[held][:, here]
+            return with_sink(found) if model.config.sink != "none" and self.name in ALL_KEYS else found
         q, k = (seen[name] for name in model.qk_taps(layer))
         mask = model.visible(layer, q)
         mask = mask if mask is None or mask.shape[1] == 1 else mask[:, here]

@@ -26,6 +26,7 @@ from tracer.heads.row_maxima import row_maxima
 from tracer.interventions.edits import recording
 from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, Measure, Setting, gradients
 from tracer.model import QK_TAPS, Transformer
+from tracer.model.layers import with_sink
 from tracer.store import Variable
 from tracer.store.chunks import MOST_CHUNK
 from tracer.store.trace_layout import TraceLayout, layout, own_variables
@@ -307,7 +308,7 @@ def _pattern_tap(layer: int) -> str:
 
 
 def _held_patterns(model: Transformer) -> list[str]:
-    """The taps of patterns that clamps of a user's give, at all or some heads: q and k do not tell these."""
+    """The taps of patterns of which q and k do not tell some heads."""
     return [_pattern_tap(layer) for layer in range(model.n_layers) if model.held(layer)]
 
 
@@ -327,7 +328,13 @@ def _stats(
     largest, keys = row_maxima(q, k, scale=scale, mask=mask), None
     if mask is not None:
         keys = mask.tril().sum(-1).expand_as(largest)
-    found = stats_from_pattern(seen[_pattern_tap(layer)], tokens, causal=True, largest=largest, seen=keys, own=own, v=v)
+    made, sink = seen[_pattern_tap(layer)], model.blocks[layer].attn.sink_logits(largest)
+    if sink is not None:
+        made, largest = with_sink(made), torch.maximum(largest, sink[:, None])
+        keys = keys if keys is None else keys + 1
+    found = stats_from_pattern(
+        made, tokens, causal=True, largest=largest, seen=keys, own=own, v=v, extra=int(sink is not None)
+    )
     return found if only is None else replace(found, max_logit=largest[..., only].amax(-1))
 
 

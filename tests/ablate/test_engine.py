@@ -31,8 +31,8 @@ from tracer.ablate import (
     plan,
     sweep,
 )
+from tracer.ablate.engine import split
 from tracer.ablate.estimates import p_value
-from tracer.ablate.memory import split
 from tracer.config import InitConfig, ModelConfig
 from tracer.data.probes import per_token_loss
 from tracer.huggingface.wrapped import WrappedModel

@@ -14,11 +14,10 @@ what the head writes through values changes. Effects are metric[ablated] - metri
 """
 
 from tracer.ablate.effects import Effect, effect
-from tracer.ablate.engine import losses, metric_under_ablation
+from tracer.ablate.engine import BUDGET, losses, metric_under_ablation
 from tracer.ablate.estimates import Estimate, estimate
 from tracer.ablate.firstorder import attribution, integrated_gradients
 from tracer.ablate.induction_tests import HeadTest
-from tracer.ablate.memory import BUDGET
 from tracer.ablate.metrics import AnyMetric, LogitDifference, LogProb, Loss, Metric, OwnMetric, Probability, kl
 from tracer.ablate.nulls import Null, benjamini_hochberg, holm, null, random_sets
 from tracer.ablate.outcomes import agree, change, disagreements, head_outcomes, outcomes

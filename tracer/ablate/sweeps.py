@@ -10,9 +10,8 @@ import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
-from tracer.ablate.engine import metric_under_ablation
+from tracer.ablate.engine import BUDGET, metric_under_ablation
 from tracer.ablate.estimates import estimate, p_value
-from tracer.ablate.memory import BUDGET
 from tracer.ablate.metrics import KL, NEVER_BELOW, AnyMetric, Metric, OwnMetric, metric_of
 from tracer.ablate.nulls import holm, too_few
 from tracer.ablate.parts import check_heads, every_head

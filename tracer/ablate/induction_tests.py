@@ -13,8 +13,7 @@ from torch import Tensor
 
 from tracer.ablate import partners as earlier
 from tracer.ablate.effects import Effect
-from tracer.ablate.estimates import Estimate, estimate, ratio, within
-from tracer.ablate.outcomes import agree
+from tracer.ablate.estimates import Estimate, agree, estimate, ratio, within
 from tracer.ablate.parts import name
 from tracer.ablate.planner import averaged, planner
 from tracer.ablate.repeats import Repeats, by_row

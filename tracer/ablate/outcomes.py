@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tracer.ablate.estimates import Estimate
 from tracer.ablate.parts import Part
 from tracer.ablate.planner import inputs, planner
 from tracer.data.probes import ProbeR, per_token_loss
@@ -222,20 +220,3 @@ def _measures(model: HeadModel, tokens: Int[Tensor, "batch pos"], rows: slice, e
     for name, pattern in seen.items():
         put(int(name.split(".")[1]), 0, head_means(stats_from_pattern(pattern, tokens, causal=True), rows))
     return found
-
-
-def disagreements(effects: Mapping[str, Estimate]) -> list[tuple[str, str]]:
-    """The pairs of replacements whose intervals do not overlap: they differ by more than both are unsure of.
-
-    Source: ours. Estimates of one sequence have no interval (nan) and so never agree.
-    """
-    return [
-        (one, other)
-        for (one, a), (other, b) in combinations(effects.items(), 2)
-        if not (a.low <= b.high and b.low <= a.high)
-    ]
-
-
-def agree(effects: Mapping[str, Estimate]) -> bool:
-    """Do all replacements (zero, mean, resample) tell the same story? Where not, show them together."""
-    return not disagreements(effects)

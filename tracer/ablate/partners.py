@@ -19,11 +19,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tracer.ablate.edges import pattern_tap
-from tracer.ablate.paths import read_layer, reroute_into
+from tracer.ablate.edges_and_paths import read_layer, reroute_into
 from tracer.ablate.repeats import Repeats, by_row
 from tracer.interventions.edits import Edit, applied, recording
-from tracer.interventions.replacements import mean_of_others, z_tap
+from tracer.interventions.replacements import mean_of_others, pattern_tap, z_tap
 from tracer.measures.aliases import Head
 from tracer.model.protocol import HeadModel
 

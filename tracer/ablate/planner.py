@@ -9,11 +9,20 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tracer.ablate.edges import cut, pattern_tap
+from tracer.ablate.edges_and_paths import cut, reroute
 from tracer.ablate.parts import Part, Parts, check_parts
-from tracer.ablate.paths import reroute
 from tracer.interventions.edits import Edit, applied, exist, recording
-from tracer.interventions.replacements import DRAWS, NO_OTHER, Mode, check_mode, own_rows, plan, replacement, z_tap
+from tracer.interventions.replacements import (
+    DRAWS,
+    NO_OTHER,
+    Mode,
+    check_mode,
+    own_rows,
+    pattern_tap,
+    plan,
+    replacement,
+    z_tap,
+)
 from tracer.model.protocol import HeadModel
 from tracer.named_code import kind_of
 

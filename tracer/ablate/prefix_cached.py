@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tracer.interventions.edits import recording
 from tracer.interventions.own_clamps import Beside
-from tracer.interventions.replacements import Mode, another, mean_of_others
+from tracer.interventions.replacements import Mode, another, mean_of_others, pattern_tap
 from tracer.measures.aliases import Head
 from tracer.model import Transformer
 
@@ -159,7 +159,7 @@ class PrefixCachedForward:
         if not self.frozen:
             tokens = self.tokens.repeat(shape[0], 1)
             return block.attn.heads(attn_in, self._positions(len(attn_in)), tokens).unflatten(0, shape)
-        with recording(tap := f"blocks.{layer}.attn.hook_pattern") as seen:
+        with recording(tap := pattern_tap(layer)) as seen:
             block.attn.heads(block.attn_in(self.kept[layer].x), self._positions(shape[1]), self.tokens)
         v = einsum(attn_in, block.attn.W_V, "batch pos d_model, head d_model d_head -> batch pos head d_head")
         held = "batch head query_pos key_pos, state batch key_pos head d -> state batch query_pos head d"

@@ -26,6 +26,10 @@ def z_tap(layer: int) -> str:
     return f"blocks.{layer}.attn.hook_z"
 
 
+def pattern_tap(layer: int) -> str:
+    return f"blocks.{layer}.attn.hook_pattern"
+
+
 def head_of(given: Any) -> Head:
     """(layer, head) from any two whole numbers, or an error that says how heads are named."""
     try:

@@ -29,11 +29,10 @@ from tracer.ablate.estimates import (
 from tracer.ablate.firstorder import attribution, integrated_gradients
 from tracer.ablate.induction_tests import HeadTest
 from tracer.ablate.metrics import AnyMetric, LogitDifference, LogProb, Loss, Metric, OwnMetric, Probability, kl
-from tracer.ablate.outcomes import change, head_outcomes, outcomes
+from tracer.ablate.outcomes import Repair, change, head_outcomes, outcomes, self_repair
 from tracer.ablate.parts import MLP, Attention, Edge, Part, Path, check_heads
 from tracer.ablate.patching import patch
 from tracer.ablate.planner import Plans, averaged, freeze, inputs, planner, reference_z
-from tracer.ablate.repair import Repair, self_repair
 from tracer.ablate.search import Found, build_up, knock_down, repeat_gain
 from tracer.ablate.verdict_card import Verdict, verdict
 from tracer.interventions.replacements import DRAWS, MODES, Mode, derangement, plan

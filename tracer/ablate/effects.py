@@ -20,7 +20,7 @@ from tracer.ablate.planner import averaged, inputs, planner, ready
 from tracer.data.probes import per_token_loss
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import exist
-from tracer.interventions.replacements import DRAWS, Mode
+from tracer.interventions.replacements import DRAWS, Mode, draws_of
 from tracer.measures.aliases import Head, Progress
 from tracer.model.protocol import HeadModel
 
@@ -194,7 +194,7 @@ def pairs(
         raise ValueError("the set of heads is empty: name at least one (layer, head)")
     if heads is None and len(chosen) > MOST:
         n = len(chosen) * (len(chosen) - 1) // 2
-        runs = n * (draws if mode == "resample" else 1)
+        runs = n * len(draws_of(mode, draws, seed))
         raise ValueError(
             f"{len(chosen)} heads make {n} pairs, about {runs // 2} forward passes of {len(tokens)} sequences: "
             f"name at most {MOST} of them in heads=[(layer, head), ...], or all if you mean it"

@@ -26,7 +26,7 @@ from tracer.config import ModelConfig
 from tracer.huggingface.any_model import any_model
 from tracer.huggingface.wrapped import WrappedModel
 from tracer.interventions.edits import active, recording
-from tracer.interventions.replacements import DRAWS, Mode, own_rows
+from tracer.interventions.replacements import DRAWS, Mode, draws_of, own_rows
 from tracer.measures.aliases import Head, Progress
 from tracer.model import Transformer
 from tracer.model.protocol import HeadModel
@@ -91,8 +91,7 @@ def metric_under_ablation(
         raise ValueError("there are no sets of heads to switch off: name at least one")
     distinct = sorted(set(chosen))
     if _shares(model):
-        numbers = range(seed, seed + (draws if mode == "resample" else 1))
-        source = checked(inputs(model, tokens), mode, reference, draws)
+        source, numbers = checked(inputs(model, tokens), mode, reference, draws), draws_of(mode, draws, seed)
         values = _together(model, tokens, distinct, metric, mode, source, numbers, frozen, budget, progress)
     else:
         plans = planner(model, tokens, mode, reference=reference, frozen=frozen, draws=draws, seed=seed)

@@ -17,6 +17,7 @@ from tracer.interventions.replacements import (
     NO_OTHER,
     Mode,
     check_mode,
+    draws_of,
     own_rows,
     pattern_tap,
     plan,
@@ -128,8 +129,7 @@ def planner(
         _check_together(chosen, where, frozen)
         if seen is not None:
             seen.update(_missing(model, source, chosen, seen))
-        numbers = range(seed, seed + (draws if mode == "resample" else 1))
-        return [edits_of(chosen, number) for number in numbers]
+        return [edits_of(chosen, draw) for draw in draws_of(mode, draws, seed)]
 
     def edits_of(chosen: Parts, draw: int) -> list[Edit]:
         def instead(tap: str) -> float | Tensor:

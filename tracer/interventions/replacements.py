@@ -110,6 +110,11 @@ def own_rows(tokens: Int[Tensor, "batch pos"], reference: Int[Tensor, "reference
     return place[which[len(reference) :]]
 
 
+def draws_of(mode: Mode | str, draws: int, seed: int) -> range:
+    """The numbers of the draws in a mode: one where nothing is drawn."""
+    return range(seed, seed + (draws if mode == "resample" else 1))
+
+
 def derangement(n: int, seed: int) -> Int[Tensor, "n"]:
     """A random permutation of n in which nothing stays in place: a shuffled ring, each element moved one on."""
     ring = torch.randperm(n, generator=torch.Generator().manual_seed(seed))

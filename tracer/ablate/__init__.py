@@ -14,7 +14,6 @@ what the head writes through values changes. Effects are metric[ablated] - metri
 """
 
 from tracer.ablate.effects import Effect, effect, pairs, sweep
-from tracer.ablate.engine import BUDGET, losses, metric_under_ablation
 from tracer.ablate.estimates import (
     Estimate,
     Null,
@@ -26,8 +25,9 @@ from tracer.ablate.estimates import (
     null,
     random_sets,
 )
-from tracer.ablate.firstorder import attribution, integrated_gradients
+from tracer.ablate.gradient_estimates import attribution, integrated_gradients
 from tracer.ablate.induction_tests import HeadTest
+from tracer.ablate.many_sets import BUDGET, losses, metric_under_ablation
 from tracer.ablate.metrics import AnyMetric, LogitDifference, LogProb, Loss, Metric, OwnMetric, Probability, kl
 from tracer.ablate.outcomes import Repair, change, head_outcomes, outcomes, self_repair
 from tracer.ablate.parts import MLP, Attention, Edge, Part, Path, check_heads

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tracer.ablate.engine import BUDGET, metric_under_ablation
 from tracer.ablate.estimates import Estimate, estimate, holm, p_value, too_few
+from tracer.ablate.many_sets import BUDGET, metric_under_ablation
 from tracer.ablate.metrics import KL, NEVER_BELOW, AnyMetric, Metric, OwnMetric, metric_of, reader
 from tracer.ablate.parts import Part, check_heads, every_head
 from tracer.ablate.planner import averaged, inputs, planner, ready

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tracer.ablate.engine import metric_under_ablation
+from tracer.ablate.many_sets import metric_under_ablation
 from tracer.ablate.metrics import AnyMetric, metric_of
 from tracer.ablate.parts import check_heads
 from tracer.huggingface.any_model import any_model

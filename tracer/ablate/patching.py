@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tracer.ablate.engine import BUDGET
+from tracer.ablate.many_sets import BUDGET
 from tracer.ablate.metrics import Metric, OwnMetric, kl, metric_of, reader
 from tracer.ablate.planner import ready
 from tracer.huggingface.any_model import any_model

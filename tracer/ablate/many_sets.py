@@ -1,8 +1,8 @@
 """Many sets of heads switched off on one batch, exactly, computing nothing twice and holding no more than a budget.
 
-Sets share the clean run, the way that they have in common, and one batch (`suffixes`); of the logits only a chunk of
-those that the metric reads exists at a time. Numbers are those of `effect`, but for the order of sums. A sweep of L
-layers costs about L / 2 blocks and one unembedding a head; plain forward passes cost L blocks and one unembedding.
+Sets share the clean run, the way that they have in common, and one batch (`PrefixCachedForward`); of the logits only a
+chunk of those that the metric reads exists at a time. Numbers are those of `effect`, but for the order of sums. A sweep
+of L layers costs about L / 2 blocks and one unembedding a head; plain forward passes cost L blocks and one unembedding.
 """
 
 from __future__ import annotations

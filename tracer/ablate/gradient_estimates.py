@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tracer.ablate.engine import metric_under_ablation
+from tracer.ablate.many_sets import metric_under_ablation
 from tracer.ablate.metrics import AnyMetric, OwnMetric, kl, metric_of, reader
 from tracer.ablate.parts import every_head
 from tracer.ablate.planner import inputs, planner, reference_z

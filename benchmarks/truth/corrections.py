@@ -9,8 +9,7 @@ import numpy as np
 
 from benchmarks.truth.attack import Attack
 from tracer.ablate import holm
-from tracer.ablate.estimates import p_value
-from tracer.ablate.nulls import too_few
+from tracer.ablate.estimates import p_value, too_few
 
 FAMILIES = 2000
 SEQUENCES, HEADS = (2, 3, 8, 10, 13, 16, 32), (8, 16, 144)

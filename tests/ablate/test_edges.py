@@ -8,10 +8,11 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from tracer import ablate
 from tracer.ablate import Edge, effect, planner
-from tracer.ablate.edges import Cut, pattern_tap
+from tracer.ablate.edges_and_paths import Cut
 from tracer.config import InitConfig, ModelConfig
 from tracer.huggingface.wrapped import WrappedModel
 from tracer.interventions.edits import Edit, applied, recording
+from tracer.interventions.replacements import pattern_tap
 from tracer.model import Transformer
 
 CONFIG = ModelConfig(n_layers=2, n_heads=3, d_model=24, n_ctx=10, d_vocab=13, init=InitConfig(attn=0.4))

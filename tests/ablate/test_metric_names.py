@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tracer.ablate.metric_names import _code
+from tracer.ablate.metrics import _code
 
 
 def named(logits: Any) -> bool:

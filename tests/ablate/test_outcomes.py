@@ -18,7 +18,7 @@ from tracer.ablate import (
     outcomes,
     self_repair,
 )
-from tracer.ablate.repair import Repair
+from tracer.ablate.outcomes import Repair
 from tracer.config import InitConfig, ModelConfig
 from tracer.data import probes
 from tracer.heads import probe_scores, stats, stats_from_pattern

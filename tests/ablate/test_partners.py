@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracer.ablate.partners import partners
+from tracer.ablate.induction_tests import partners
 from tracer.ablate.repeats import Repeats, by_row
 from tracer.config import ModelConfig
 from tracer.data import probes

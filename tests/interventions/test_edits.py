@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tests.models import exact
-from tracer.ablate.edges import Cut
+from tracer.ablate.edges_and_paths import Cut
 from tracer.config import InitConfig, ModelConfig
 from tracer.heads.call import AttentionCall
 from tracer.interventions.edits import Active, Edit, applied, recording

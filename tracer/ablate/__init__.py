@@ -13,21 +13,27 @@ to what one head reads of an earlier one (`Path`).
 what the head writes through values changes. Effects are metric[ablated] - metric[clean].
 """
 
-from tracer.ablate.effects import Effect, effect
-from tracer.ablate.engine import losses, metric_under_ablation
-from tracer.ablate.estimates import Estimate, estimate
-from tracer.ablate.firstorder import attribution, integrated_gradients
+from tracer.ablate.effects import Effect, effect, pairs, sweep
+from tracer.ablate.estimates import (
+    Estimate,
+    Null,
+    agree,
+    benjamini_hochberg,
+    disagreements,
+    estimate,
+    holm,
+    null,
+    random_sets,
+)
+from tracer.ablate.gradient_estimates import attribution, integrated_gradients
 from tracer.ablate.induction_tests import HeadTest
-from tracer.ablate.memory import BUDGET
+from tracer.ablate.many_sets import BUDGET, losses, metric_under_ablation
 from tracer.ablate.metrics import AnyMetric, LogitDifference, LogProb, Loss, Metric, OwnMetric, Probability, kl
-from tracer.ablate.nulls import Null, benjamini_hochberg, holm, null, random_sets
-from tracer.ablate.outcomes import agree, change, disagreements, head_outcomes, outcomes
+from tracer.ablate.outcomes import Repair, change, head_outcomes, outcomes, self_repair
 from tracer.ablate.parts import MLP, Attention, Edge, Part, Path, check_heads
 from tracer.ablate.patching import patch
 from tracer.ablate.planner import Plans, averaged, freeze, inputs, planner, reference_z
-from tracer.ablate.repair import Repair, self_repair
 from tracer.ablate.search import Found, build_up, knock_down, repeat_gain
-from tracer.ablate.sweeps import pairs, sweep
 from tracer.ablate.verdict_card import Verdict, verdict
 from tracer.interventions.replacements import DRAWS, MODES, Mode, derangement, plan
 from tracer.measures.aliases import Head

@@ -11,15 +11,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tracer.ablate import partners as earlier
+from tracer.ablate.edges_and_paths import read_layer, reroute_into
 from tracer.ablate.effects import Effect
-from tracer.ablate.estimates import Estimate, estimate, ratio, within
-from tracer.ablate.outcomes import agree
+from tracer.ablate.estimates import Estimate, agree, estimate, ratio, within
 from tracer.ablate.parts import name
 from tracer.ablate.planner import averaged, planner
 from tracer.ablate.repeats import Repeats, by_row
 from tracer.heads.call import AttentionCall
-from tracer.interventions.edits import visiting
+from tracer.interventions.edits import Edit, applied, recording, visiting
+from tracer.interventions.replacements import mean_of_others, pattern_tap, z_tap
 from tracer.measures.aliases import Head
 from tracer.measures.composition import copying, random_copying
 from tracer.model import Transformer
@@ -39,6 +39,10 @@ TOP, MOST_TOKENS = 5, 2048
 """ARENA's k, and the tokens of a large vocabulary that are tried."""
 ROUNDING = 64
 """Times the precision of a logit: what stays below is no change of it. Ours."""
+CANDIDATES = 8
+"""Earlier heads that are tried: those that attend most to the token before."""
+GONE = 0.5
+"""Share of the prefix matching without which a set is found. Ours."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +239,7 @@ def ablation(
 def previous_token_partners(
     model: HeadModel, rows: Repeats, head: Head, matching: np.ndarray, previous: np.ndarray
 ) -> tuple[HeadTest, tuple[Head, ...]]:
-    """The smallest set of earlier heads that carries its prefix matching: `tracer.ablate.partners`."""
+    """The smallest set of earlier heads that carries its prefix matching: `partners`."""
     test, (layer, index) = "previous-token partners", head
     if layer == 0:
         return without_number(
@@ -247,7 +251,7 @@ def previous_token_partners(
             test, False, f"Its prefix matching, {whole.mean():.2f}, leaves nothing that others could carry."
         ), ()
     back = previous.mean(0)
-    found = earlier.partners(model, rows, head, whole, back)
+    found = partners(model, rows, head, whole, back)
     share, control = (within(ratio(whole - less, whole), -math.inf) for less in (found.cut, found.control))
     who = " ".join(f"{name(one)} ({back[one]:.2f} of its attention is on the token before)" for one in found.heads)
     where = "all that comes after" if model.why_no_stream else "its keys alone"
@@ -255,10 +259,82 @@ def previous_token_partners(
         test, share.mean, share.low, share.high, control.mean, found.found and share.low > control.mean,
         f"Without what {'these heads bring' if len(found.heads) > 1 else 'this head brings'} from the token before, "
         f"kept from {where}, its prefix matching goes from {whole.mean():.2f} to {found.cut.mean():.2f}: {who}. "
-        f"{earlier.GONE:.0%} of it must go; without what they bring from two tokens back it is "
-        f"{found.control.mean():.2f}."
-        + ("" if found.found else f" No set of {earlier.MOST} earlier heads that were tried carries it."),
+        f"{GONE:.0%} of it must go; without what they bring from two tokens back it is {found.control.mean():.2f}."
+        + ("" if found.found else f" No set of {CANDIDATES} earlier heads that were tried carries it."),
     ), found.heads  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Partners:
+    """A set of earlier heads, and the prefix matching of each sequence without what they bring."""
+
+    heads: tuple[Head, ...]
+    cut: Float[np.ndarray, " batch"]
+    control: Float[np.ndarray, " batch"]
+    """The same without what they bring from two tokens back."""
+    found: bool
+    """Is half of the prefix matching gone?"""
+
+
+def partners(
+    model: HeadModel, rows: Repeats, head: Head, matching: Float[np.ndarray, " batch"],
+    previous: Float[np.ndarray, "layer head"],
+) -> Partners:  # fmt: skip
+    """The earlier heads without whose news of the token before a head's prefix matching falls by half.
+
+    1. What a head brings from the token before is A[q, q-1] v[q-1], a part of its z. It is replaced by its mean over
+       the other sequences: in what the keys of the head in question read, or, where paths cannot be told apart,
+       everywhere.
+    2. Of the earlier heads that attend most to the token before, take the one whose part hurts prefix matching most,
+       and so on, until half of it is gone; then drop, one by one, those that were not needed.
+    3. Control: the same set, with what it brings from two tokens back.
+
+    Source: path patching (Wang et al. 2022, 2211.00593) of a part of z, and the set, are ours; "previous-token head",
+    Olsson et al. 2022.
+    """
+    (layer, index), tap = head, pattern_tap(head[0])
+    earlier = [(at, one) for at in range(layer) for one in range(model.n_heads) if previous[at, one] > 0]
+    candidates = sorted(earlier, key=lambda one: -previous[one])[:CANDIDATES]
+    with recording("hook_pattern", "hook_v", "hook_z") as seen:
+        model(rows.tokens)
+    changed = {back: {z_tap(at): _without(seen, at, back) for at in range(layer)} for back in (1, 2)}
+
+    clean = read_layer(model, rows.tokens, layer) if not model.why_no_stream else None
+
+    def without(heads: list[Head], back: int = 1) -> Float[np.ndarray, " batch"]:
+        if clean is None:
+            edits = [Edit(z_tap(at), (one,), instead=changed[back][z_tap(at)]) for at, one in heads]
+        else:
+            edits = reroute_into(model, head, {"k": heads} if heads else {}, *clean, changed[back].__getitem__)
+        with applied(edits), recording(tap) as found:
+            model(rows.tokens)
+        return by_row((found[tap][:, index] * rows.matches).sum(-1), rows.seen)
+
+    enough, chosen, cut = (1 - GONE) * matching.mean(), [], matching
+    while cut.mean() > enough and len(chosen) < len(candidates):
+        tried = {one: without([*chosen, one]) for one in candidates if one not in chosen}
+        best = _most_missed(tried)
+        chosen, cut = [*chosen, best], tried[best]
+    while cut.mean() <= enough and len(chosen) > 1:
+        tried = {one: without([other for other in chosen if other != one]) for one in chosen}
+        best = _most_missed(tried)
+        if tried[best].mean() > enough:
+            break
+        chosen, cut = [one for one in chosen if one != best], tried[best]
+    return Partners(tuple(chosen), cut, without(chosen, back=2), bool(cut.mean() <= enough))
+
+
+def _most_missed(tried: dict[Head, np.ndarray]) -> Head:
+    return min((float(cut.mean()), one) for one, cut in tried.items())[1]
+
+
+def _without(seen: dict[str, Tensor], layer: int, back: int) -> Float[Tensor, "batch pos head d_head"]:
+    """Every head's z of a layer, with what it brings from `back` tokens before at its mean over the other sequences."""
+    pattern, v, z = (seen[f"blocks.{layer}.attn.hook_{name}"] for name in ("pattern", "v", "z"))
+    v = v.repeat_interleave(z.shape[2] // v.shape[2], 2)
+    part = torch.zeros_like(z)
+    part[:, back:] = pattern.diagonal(-back, 2, 3).transpose(1, 2)[..., None] * v[:, :-back]
+    return z - part + mean_of_others(part.sum(0), len(part), part, torch.arange(len(part), device=z.device))
 
 
 def _with_ends(one: Estimate) -> str:

@@ -1,26 +1,31 @@
-"""All that a batch says about an ablation: losses, chosen tokens, top tokens, divergence, and every other head."""
+"""All that a batch says about an ablation: predictions, every other head, and what the rest gives back of one.
+
+Switching one head off may cost little although it does much: later heads and the final norm make up for it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import combinations
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tracer.ablate.estimates import Estimate
-from tracer.ablate.parts import Part
-from tracer.ablate.planner import inputs, planner
+from tracer.ablate.estimates import Estimate, estimate
+from tracer.ablate.parts import Part, check_heads, name
+from tracer.ablate.planner import averaged, inputs, planner
+from tracer.ablate.repeats import by_row
 from tracer.data.probes import ProbeR, per_token_loss
 from tracer.heads import head_means, stats_from_pattern
 from tracer.heads.call import AttentionCall
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import Edit, applied, recording, visiting
-from tracer.interventions.replacements import DRAWS, Mode
+from tracer.interventions.replacements import DRAWS, Mode, z_tap
 from tracer.measures import MEASURES, REPEAT_MEASURES, TEXT_MEASURES
+from tracer.measures.aliases import Head
 from tracer.model.protocol import HeadModel, check_vocabulary
 
 if TYPE_CHECKING:
@@ -68,6 +73,8 @@ VARIABLES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     ),
 }  # fmt: skip
 """Dimensions and attributes of what `outcomes` returns."""
+SMALL, LARGE = 0.25, 1.0
+"""Nats of loss below which an effect is called small, logits from which a direct effect is called large. Ours."""
 
 
 @any_model
@@ -187,12 +194,13 @@ def head_outcomes(
         plans = planner(model, tokens, mode, positions=positions, frozen=frozen, draws=draws, seed=seed)(parts)
         seen = inputs(model, tokens)
         clean, *ablated = (_measures(model, seen, rows, edits) for edits in ([], *plans))
-        for name in names:
-            found[name] = torch.stack([clean[name], torch.stack([one[name] for one in ablated]).mean(0)])
+        for measure in names:
+            of_draws = torch.stack([one[measure] for one in ablated])
+            found[measure] = torch.stack([clean[measure], of_draws.mean(0)])
     return xr.Dataset(
         {
-            name: (("run", "layer", "head"), values.cpu().numpy(), MEASURES[name].attrs)
-            for name, values in found.items()
+            measure: (("run", "layer", "head"), values.cpu().numpy(), MEASURES[measure].attrs)
+            for measure, values in found.items()
         },
         {"run": RUNS, "layer": np.arange(model.n_layers), "head": np.arange(model.n_heads)},
         {"mode": mode, "frozen": frozen},
@@ -205,8 +213,8 @@ def _measures(model: HeadModel, tokens: Int[Tensor, "batch pos"], rows: slice, e
     patterns_edited = any(edit.tap.endswith("hook_pattern") for edit in edits)
 
     def put(layer: int, first: int, values: Mapping[str, Float[Tensor, " head"]]) -> None:
-        for name, value in values.items():
-            table = found.setdefault(name, value.new_full((model.n_layers, model.n_heads), float("nan")))
+        for measure, value in values.items():
+            table = found.setdefault(measure, value.new_full((model.n_layers, model.n_heads), float("nan")))
             table[layer, first : first + len(value)] = value
 
     def visit(call: AttentionCall) -> None:
@@ -219,23 +227,92 @@ def _measures(model: HeadModel, tokens: Int[Tensor, "batch pos"], rows: slice, e
             return found
         with recording("hook_pattern") as seen:
             model(tokens)
-    for name, pattern in seen.items():
-        put(int(name.split(".")[1]), 0, head_means(stats_from_pattern(pattern, tokens, causal=True), rows))
+    for tap, pattern in seen.items():
+        put(int(tap.split(".")[1]), 0, head_means(stats_from_pattern(pattern, tokens, causal=True), rows))
     return found
 
 
-def disagreements(effects: Mapping[str, Estimate]) -> list[tuple[str, str]]:
-    """The pairs of replacements whose intervals do not overlap: they differ by more than both are unsure of.
+@dataclass(frozen=True)
+class Repair:
+    """What one head gives the right next token directly, and what of it is missed when the head is off.
 
-    Source: ours. Estimates of one sequence have no interval (nan) and so never agree.
+    Logits are relative to the mean over the vocabulary. direct = missed + by_norm + by_others.
     """
-    return [
-        (one, other)
-        for (one, a), (other, b) in combinations(effects.items(), 2)
-        if not (a.low <= b.high and b.low <= a.high)
-    ]
+
+    head: Head
+    direct: float
+    """Direct logit attribution of what is replaced, with the final norm's scale held at the clean run's."""
+    missed: float
+    """By how much the logit really falls."""
+    by_norm: float
+    """What the final norm gives back: without this head the stream is shorter, so everything else counts more."""
+    by_others: float
+    """What later heads and MLPs give back, by doing something else than before."""
+    loss: Estimate
+    """Change in loss on the same tokens."""
+
+    def words(self) -> str | None:
+        """The finding with its numbers, or None when the effect is not small or the direct effect is not large."""
+        if not (self.loss.mean < SMALL and self.direct >= LARGE):
+            return None
+        by_norm, by_others = (f"{x:.1f}".replace("-0.0", "0.0") for x in (self.by_norm, self.by_others))
+        return (
+            f"Switching {name(self.head)} off costs only {self.loss.mean:+.2f} nats, although it writes "
+            f"{self.direct:.1f} logits straight to the right token. That logit falls by {self.missed:.1f}: the final "
+            f"norm gives back {by_norm}, the other heads and MLPs {by_others}. A small effect "
+            f"of one head does not mean that it is unused: others may do the same work, so switch off sets as well."
+        )
 
 
-def agree(effects: Mapping[str, Estimate]) -> bool:
-    """Do all replacements (zero, mean, resample) tell the same story? Where not, show them together."""
-    return not disagreements(effects)
+@any_model
+@torch.no_grad()
+def self_repair(
+    model: HeadModel,
+    tokens: Int[Tensor, "batch pos"],
+    head: Head,
+    mode: Mode | str = "zero",
+    *,
+    loss_positions: slice | Bool[Tensor, "batch loss_pos"] = slice(None),
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Repair:
+    """Direct effect of a head on the right next token against its whole effect, means over some loss positions.
+
+    Source: direct logit attribution with the clean norm scale (transformer_lens ActivationCache.logit_attrs), direction
+    W_U[token] - mean of W_U, before any cap of logits; self-repair, Rushing and Nanda 2024 (2402.15390); the
+    split into norm and others is ours.
+    """
+    (chosen,) = check_heads(model, [head])
+    layer, index = chosen
+    seen = inputs(model, tokens)
+    last, tap = f"blocks.{model.n_layers - 1}.hook_resid_post", z_tap(layer)
+    plans = planner(model, tokens, mode, draws=draws, seed=seed)([chosen])
+    stream = model.residual_stream(seen)
+    end, writer = stream.end, stream.layers[layer]
+
+    def centred(logits: Float[Tensor, "batch pos d_vocab"]) -> Float[Tensor, "batch loss_pos"]:
+        """Logit of the right next token over the mean of all."""
+        right = tokens[:, 1:, None]
+        return logits[:, : right.shape[1]].gather(-1, right).squeeze(-1) - logits[:, : right.shape[1]].mean(-1)
+
+    def at_end(x: Tensor) -> Float[Tensor, "batch loss_pos"]:
+        return centred(end(x, capped=False))
+
+    ours, clean = at_end(stream.final), per_token_loss(stream.logits, tokens)
+
+    def parts() -> Float[Tensor, "part batch loss_pos"]:
+        with recording(tap, last) as ablated:
+            loss = per_token_loss(model(seen), tokens)
+        change = writer.gated(ablated[tap].to(writer.z) - writer.z)[:, :, index] @ writer.weights.W_O[index]
+        lost = -writer.rewritten(change)
+        direct = centred(end.held(lost, stream.final))
+        missed, norm_only = ours - at_end(ablated[last].to(lost)), at_end(stream.final - lost)
+        return torch.stack([direct, missed, direct - (ours - norm_only), ours - norm_only - missed, loss - clean])
+
+    read = loss_positions
+    if isinstance(read, slice):
+        read = torch.zeros_like(tokens[:, 1:], dtype=torch.bool)
+        read[:, loss_positions] = True
+    *found, delta = averaged(plans, parts)
+    direct, missed, by_norm, by_others = (float(part[read].mean()) for part in found)
+    return Repair(chosen, direct, missed, by_norm, by_others, estimate(by_row(delta, read)))

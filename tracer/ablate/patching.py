@@ -21,8 +21,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tracer.ablate.memory import BUDGET
-from tracer.ablate.metrics import Metric, OwnMetric, metric_of, reader
+from tracer.ablate.many_sets import BUDGET
+from tracer.ablate.metrics import Metric, OwnMetric, kl, metric_of, reader
 from tracer.ablate.planner import ready
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import Edit, applied, recording
@@ -143,10 +143,8 @@ def _check(model: HeadModel, clean: Tensor, corrupted: Tensor, at: str, into: st
 def _reader(metric: Any, tokens: Tensor, of_clean: Tensor) -> tuple[OfLogits, tuple[str, str]]:
     """From logits [batch pos d_vocab] to a number a row, with its name and unit."""
     if metric == "kl":
-        wanted = of_clean[:, -1].log_softmax(-1)
-        return lambda logits: (wanted.exp() * (wanted - logits[:, -1].log_softmax(-1))).sum(-1), (
-            "KL(clean || patched) of the next token", "nats",
-        )  # fmt: skip
+        last, targets = of_clean[:, -1:], tokens[:, -1:]  # targets, which `kl` is given and does not read
+        return lambda logits: kl(logits[:, -1:], targets, last), ("KL(clean || patched) of the next token", "nats")
     if isinstance(metric, str) and ":" in metric:
         metric = metric_of(metric)
     if isinstance(metric, OwnMetric | Metric):

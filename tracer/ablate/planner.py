@@ -9,11 +9,21 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tracer.ablate.edges import cut, pattern_tap
+from tracer.ablate.edges_and_paths import cut, reroute
 from tracer.ablate.parts import Part, Parts, check_parts
-from tracer.ablate.paths import reroute
 from tracer.interventions.edits import Edit, applied, exist, recording
-from tracer.interventions.replacements import DRAWS, NO_OTHER, Mode, check_mode, own_rows, plan, replacement, z_tap
+from tracer.interventions.replacements import (
+    DRAWS,
+    NO_OTHER,
+    Mode,
+    check_mode,
+    draws_of,
+    own_rows,
+    pattern_tap,
+    plan,
+    replacement,
+    z_tap,
+)
 from tracer.model.protocol import HeadModel
 from tracer.named_code import kind_of
 
@@ -119,8 +129,7 @@ def planner(
         _check_together(chosen, where, frozen)
         if seen is not None:
             seen.update(_missing(model, source, chosen, seen))
-        numbers = range(seed, seed + (draws if mode == "resample" else 1))
-        return [edits_of(chosen, number) for number in numbers]
+        return [edits_of(chosen, draw) for draw in draws_of(mode, draws, seed)]
 
     def edits_of(chosen: Parts, draw: int) -> list[Edit]:
         def instead(tap: str) -> float | Tensor:

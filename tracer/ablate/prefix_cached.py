@@ -4,6 +4,7 @@
 2. A set of heads begins at its first layer: a replacement z' changes what is written there by (z' - z) W_O. From there
    on every block runs for all sets together; sets that begin alike are one state until they part.
 3. Only the positions that are read go through the last block's MLP.
+4. Replacements come from clean runs, too: of a reference batch, whose sum, or the rows that are drawn, are kept.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ from torch import Tensor
 
 from tracer.interventions.edits import recording
 from tracer.interventions.own_clamps import Beside
+from tracer.interventions.replacements import Mode, another, mean_of_others, pattern_tap
 from tracer.measures.aliases import Head
 from tracer.model import Transformer
 
 States = Float[Tensor, "state batch pos d_model"]
 Replacement = Callable[[int, int, int, Tensor], Tensor]
 """What stands for the z of a layer's head in a draw, beside the clean one; it broadcasts to [batch pos d_head]."""
+Sources = Callable[[slice], Replacement]
+"""From some sequences of the input to their replacements."""
 
 
 class Variant(NamedTuple):
@@ -155,7 +159,7 @@ class PrefixCachedForward:
         if not self.frozen:
             tokens = self.tokens.repeat(shape[0], 1)
             return block.attn.heads(attn_in, self._positions(len(attn_in)), tokens).unflatten(0, shape)
-        with recording(tap := f"blocks.{layer}.attn.hook_pattern") as seen:
+        with recording(tap := pattern_tap(layer)) as seen:
             block.attn.heads(block.attn_in(self.kept[layer].x), self._positions(shape[1]), self.tokens)
         v = einsum(attn_in, block.attn.W_V, "batch pos d_model, head d_model d_head -> batch pos head d_head")
         held = "batch head query_pos key_pos, state batch key_pos head d -> state batch query_pos head d"
@@ -170,6 +174,49 @@ class PrefixCachedForward:
 
     def _read(self, x: Float[Tensor, "state batch pos *d"]) -> Float[Tensor, "state batch read *d"]:
         return x if self.reads_all else x[:, self.rows, self.where]
+
+
+def sources(
+    model: Transformer, reference: Int[Tensor, "reference_batch pos"], own: Int[Tensor, " batch"], mode: Mode | str,
+    draws: Sequence[int], at_once: int,
+) -> Sources:  # fmt: skip
+    """Replacements in a mode; the reference batch is run `at_once` sequences at a time; `own` as in `own_rows`.
+
+    The same numbers as `planner.planner`, without ever holding the z of a whole reference batch.
+    """
+    if mode == "zero":
+        nothing = torch.zeros((), dtype=model.embed.W_E.dtype, device=model.embed.W_E.device)
+        return lambda some: lambda layer, head, draw, z: nothing
+    if mode == "mean":
+        total, n = _total(model, reference, at_once), len(reference)
+        return lambda some: lambda layer, head, draw, z: mean_of_others(total[layer][:, head], n, z, own[some])
+    if mode == "paired":
+        orders = torch.arange(len(reference), device=reference.device)[None]
+    else:
+        orders = torch.stack([another(len(reference), own, draw) for draw in draws])
+
+    def resampled(some: slice) -> Replacement:
+        needed, place = orders[:, some].unique(return_inverse=True)  # of [draw, row]
+        parts = zip(*(_clean_z(model, rows) for rows in reference[needed].split(at_once)), strict=True)
+        z = [torch.cat(part) for part in parts]
+        return lambda layer, head, draw, _: z[layer][:, :, head][place[draw - draws[0]]]
+
+    return resampled
+
+
+def _clean_z(model: Transformer, tokens: Int[Tensor, "batch pos"]) -> list[Float[Tensor, "batch pos head d_head"]]:
+    """By layer."""
+    return [kept.z for kept in clean_run(model, tokens)[0]]
+
+
+def _total(
+    model: Transformer, tokens: Int[Tensor, "batch pos"], at_once: int
+) -> list[Float[Tensor, "pos head d_head"]]:  # fmt: skip
+    """The sum over sequences by layer, each position by itself."""
+    total = [z.sum(0) for z in _clean_z(model, tokens[:at_once])]
+    for rows in tokens[at_once:].split(at_once):
+        total = [so_far.add_(z.sum(0)) for so_far, z in zip(total, _clean_z(model, rows), strict=True)]
+    return total
 
 
 def distinct(items: Iterable) -> list:

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tracer.ablate.engine import losses
+from tracer.ablate.many_sets import losses
 from tracer.ablate.parts import every_head
 from tracer.ablate.planner import ready
 from tracer.data.probes import new_tokens, predictable

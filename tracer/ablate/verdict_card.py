@@ -25,10 +25,10 @@ from tracer.ablate import induction_tests as ours
 from tracer.ablate.effects import effect
 from tracer.ablate.estimates import Estimate
 from tracer.ablate.induction_tests import STRONG, HeadTest, indented
+from tracer.ablate.outcomes import self_repair
 from tracer.ablate.own_tests import Tests, asked_again, given_tests, own_test
 from tracer.ablate.parts import check_heads, name
 from tracer.ablate.planner import refuse_other_things
-from tracer.ablate.repair import self_repair
 from tracer.ablate.repeats import Repeats
 from tracer.data.probes import PROBE_SEED, repeated
 from tracer.huggingface.any_model import any_model

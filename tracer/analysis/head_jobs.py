@@ -32,6 +32,7 @@ from tracer.analysis.max_activating import LOGITS
 from tracer.data.probes import per_token_loss
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import Edit, applied, recording
+from tracer.interventions.replacements import z_tap
 from tracer.model.protocol import HeadModel, device_of
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def _outputs(
     model: Any, tokens: Int[Tensor, "row pos"], layer: int, head: int, row: np.ndarray, query: np.ndarray
 ) -> tuple[Float[Tensor, "look d_head"], Float[np.ndarray, " look"]]:
     """z of each look, and the rise of its next token's loss with the head switched off."""
-    tap, n, tokens = f"blocks.{layer}.attn.hook_z", tokens.shape[1], tokens.to(device_of(model))
+    tap, n, tokens = z_tap(layer), tokens.shape[1], tokens.to(device_of(model))
     rows, place = np.unique(row, return_inverse=True)
     at_once = max(1, LOGITS // (model.d_vocab * n))
     z: list[Tensor] = [torch.empty(0)] * len(row)

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracer.ablate import sweep
-from tracer.ablate.metric_names import fingerprint, told
-from tracer.ablate.metrics import AnyMetric, Loss, Metric, OwnMetric, metric_of
+from tracer.ablate.metrics import AnyMetric, Loss, Metric, OwnMetric, fingerprint, metric_of, told
 from tracer.analysis.eval_sequences import Batches, batches
 from tracer.analysis.given_tokens import Given, GivenTokens, given_tokens
 from tracer.interventions.replacements import DRAWS, MODES, MORE

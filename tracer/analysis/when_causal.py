@@ -17,7 +17,7 @@ LEAST_EFFECT = 0.05
 STRONG = 0.4
 """A score above it looks like an induction head, as in `headsets`."""
 COSTLY = 0.25
-"""Nats from which an effect is one, as in `tracer.ablate.repair`."""
+"""Nats from which an effect is one, as in `tracer.ablate.self_repair`."""
 
 
 BEGUN, DONE = 0.1, 0.9

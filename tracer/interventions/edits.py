@@ -38,7 +38,8 @@ Change = Callable[[Tensor], Tensor]
 class Edit:
     """At `tap`, put `instead` (broadcast to the activation's shape) at the named heads and query positions.
 
-    `instead` may also say how the new activation follows from the one that is there: `tracer.ablate.edges.Cut` does.
+    `instead` may also say how the new activation follows from the one that is there:
+    `tracer.ablate.edges_and_paths.Cut` does.
     """
 
     tap: str

@@ -26,6 +26,10 @@ def z_tap(layer: int) -> str:
     return f"blocks.{layer}.attn.hook_z"
 
 
+def pattern_tap(layer: int) -> str:
+    return f"blocks.{layer}.attn.hook_pattern"
+
+
 def head_of(given: Any) -> Head:
     """(layer, head) from any two whole numbers, or an error that says how heads are named."""
     try:
@@ -104,6 +108,11 @@ def own_rows(tokens: Int[Tensor, "batch pos"], reference: Int[Tensor, "reference
     place = which.new_full((int(which.max()) + 1,), -1)
     place[which[: len(reference)]] = torch.arange(len(reference), device=place.device)
     return place[which[len(reference) :]]
+
+
+def draws_of(mode: Mode | str, draws: int, seed: int) -> range:
+    """The numbers of the draws in a mode: one where nothing is drawn."""
+    return range(seed, seed + (draws if mode == "resample" else 1))
 
 
 def derangement(n: int, seed: int) -> Int[Tensor, "n"]:

@@ -38,7 +38,9 @@ def of_ours(model: ModelConfig) -> Reasons:
         "composition": reads, "composition_curve": reads, "vocabulary": _vocabulary(model),
         "trigrams": _trigrams(model), "positions": _positions(model),
     }  # fmt: skip
-    return found | {"entropy_bound": bound} if bound else found
+    if bound:
+        found["entropy_bound"] = bound
+    return found
 
 
 def of_others(

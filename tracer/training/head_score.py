@@ -12,6 +12,7 @@ from tracer.heads import pattern
 from tracer.heads.definitions import ROWS, of_rows
 from tracer.heads.explicit import ALL_KEYS
 from tracer.interventions.edits import recording
+from tracer.interventions.replacements import pattern_tap
 from tracer.measures import REPEAT_MEASURES
 from tracer.measures.aliases import Head
 from tracer.model import QK_TAPS, Transformer
@@ -69,7 +70,7 @@ class HeadScore:
     def _pattern(self, model: Transformer) -> Float[Tensor, "batch 1 query_pos key_pos"]:
         training, layer, here = model.training, self.layer, slice(self.head, self.head + 1)
         model.eval()
-        held = f"blocks.{layer}.attn.hook_pattern" if self.head in model.held(layer) else None
+        held = pattern_tap(layer) if self.head in model.held(layer) else None
         with recording(*QK_TAPS, *([held] if held else [])) as seen:
             x, attn_pos = model.start(self.tokens)
             for block in model.blocks[:layer]:

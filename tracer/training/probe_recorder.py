@@ -24,6 +24,7 @@ from tracer.heads.explicit import stats_from_pattern
 from tracer.heads.row_block import OwnRows
 from tracer.heads.row_maxima import row_maxima
 from tracer.interventions.edits import recording
+from tracer.interventions.replacements import pattern_tap
 from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, Measure, Setting, gradients
 from tracer.model import QK_TAPS, Transformer
 from tracer.model.layers import with_sink
@@ -273,7 +274,7 @@ class ProbeRecorder:
         for seen, count in ((text, self.n_text), (repeat, self.n_repeat)):
             first_q, first_k = seen[q][:count, :n], seen[k][:count, :n]
             if model.held(layer):
-                p = seen[_pattern_tap(layer)][:count, :, :n, :n]
+                p = seen[pattern_tap(layer)][:count, :, :n, :n]
             else:
                 p = pattern(first_q, first_k, scale=scale, mask=model.visible(layer, first_q))
             full = p.new_full((count, p.shape[1], n, n), float("nan"))
@@ -303,13 +304,9 @@ class ProbeRecorder:
         })  # fmt: skip
 
 
-def _pattern_tap(layer: int) -> str:
-    return f"blocks.{layer}.attn.hook_pattern"
-
-
 def _held_patterns(model: Transformer) -> list[str]:
     """The taps of patterns of which q and k do not tell some heads."""
-    return [_pattern_tap(layer) for layer in range(model.n_layers) if model.held(layer)]
+    return [pattern_tap(layer) for layer in range(model.n_layers) if model.held(layer)]
 
 
 def _stats(
@@ -328,7 +325,7 @@ def _stats(
     largest, keys = row_maxima(q, k, scale=scale, mask=mask), None
     if mask is not None:
         keys = mask.tril().sum(-1).expand_as(largest)
-    made, sink = seen[_pattern_tap(layer)], model.blocks[layer].attn.sink_logits(largest)
+    made, sink = seen[pattern_tap(layer)], model.blocks[layer].attn.sink_logits(largest)
     if sink is not None:
         made, largest = with_sink(made), torch.maximum(largest, sink[:, None])
         keys = keys if keys is None else keys + 1

@@ -26,7 +26,7 @@ from tracer.hooks.interceptor import AttentionInterceptor
 from tracer.hooks.refusals import CannotWatch, refuse
 from tracer.hooks.sites import Layer, Sites, bare
 from tracer.interventions.edits import recording, visiting
-from tracer.interventions.replacements import MODES, Mode, head_of, plan
+from tracer.interventions.replacements import MODES, Mode, head_of, plan, z_tap
 from tracer.measures import MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
 from tracer.measures.aliases import Head
 from tracer.tracking.tracking import say
@@ -316,7 +316,7 @@ class Watcher:
             if mode != "zero":
                 if reference is None:
                     raise ValueError(f"mode={mode!r} needs reference=, a function that runs the model on a batch")
-                taps = {f"blocks.{layer}.attn.hook_z" for layer, _ in chosen}
+                taps = {z_tap(layer) for layer, _ in chosen}
                 with torch.no_grad(), recording(*taps) as seen:
                     reference()
                 z = dict(seen)

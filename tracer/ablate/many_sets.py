@@ -1,8 +1,8 @@
 """Many sets of heads switched off on one batch, exactly, computing nothing twice and holding no more than a budget.
 
-Sets share the clean run, the way that they have in common, and one batch (`suffixes`); of the logits only a chunk of
-those that the metric reads exists at a time. Numbers are those of `effect`, but for the order of sums. A sweep of L
-layers costs about L / 2 blocks and one unembedding a head; plain forward passes cost L blocks and one unembedding.
+Sets share the clean run, the way that they have in common, and one batch (`PrefixCachedForward`); of the logits only a
+chunk of those that the metric reads exists at a time. Numbers are those of `effect`, but for the order of sums. A sweep
+of L layers costs about L / 2 blocks and one unembedding a head; plain forward passes cost L blocks and one unembedding.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeGuard
 
@@ -17,21 +18,22 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tracer.ablate.memory import BUDGET, split
 from tracer.ablate.metrics import AnyMetric, Metric, OwnMetric, metric_of, reader, wanted
 from tracer.ablate.parts import check_heads
 from tracer.ablate.planner import Plans, averaged, checked, inputs, planner, ready
-from tracer.ablate.prefix_cached import PrefixCachedForward, Variant
-from tracer.ablate.replacement_sources import sources
+from tracer.ablate.prefix_cached import PrefixCachedForward, Variant, sources
+from tracer.config import ModelConfig
 from tracer.huggingface.any_model import any_model
 from tracer.huggingface.wrapped import WrappedModel
 from tracer.interventions.edits import active, recording
-from tracer.interventions.replacements import DRAWS, Mode, own_rows
+from tracer.interventions.replacements import DRAWS, Mode, draws_of, own_rows
 from tracer.measures.aliases import Head, Progress
 from tracer.model import Transformer
 from tracer.model.protocol import HeadModel
 
 Sets = Sequence[tuple[Head, ...]]
+BUDGET = 256 * 2**20
+"""Bytes: a quarter for the clean run, half for the sets, a quarter for logits."""
 
 
 @any_model
@@ -89,8 +91,7 @@ def metric_under_ablation(
         raise ValueError("there are no sets of heads to switch off: name at least one")
     distinct = sorted(set(chosen))
     if _shares(model):
-        numbers = range(seed, seed + (draws if mode == "resample" else 1))
-        source = checked(inputs(model, tokens), mode, reference, draws)
+        source, numbers = checked(inputs(model, tokens), mode, reference, draws), draws_of(mode, draws, seed)
         values = _together(model, tokens, distinct, metric, mode, source, numbers, frozen, budget, progress)
     else:
         plans = planner(model, tokens, mode, reference=reference, frozen=frozen, draws=draws, seed=seed)
@@ -191,3 +192,35 @@ def _shares(model: HeadModel) -> TypeGuard[Transformer]:
 def _can_begin(model: HeadModel) -> TypeGuard[WrappedModel]:
     """Is its stream seen, and is nothing in force that may change what enters a later block?"""
     return model.reuse == "begins" and active() is None
+
+
+@dataclass(frozen=True)
+class Split:
+    """What is done at once."""
+
+    sequences: int
+    variants: int
+    """Sets, each with one draw of its replacements."""
+    rows: int
+    """Positions of all of these that are unembedded."""
+
+
+def split(config: ModelConfig, pos: int, *, batch: int, draws: int, frozen: bool, itemsize: int, budget: int) -> Split:
+    """The largest pieces that fit; ValueError with what it takes if one set on one sequence does not.
+
+    Each sequence needs those of the reference batch that replace it in each of the `draws`.
+    """
+    heads, hidden = config.n_heads * config.head_width, max(config.mlp_hidden, default=0)
+    kept = config.n_layers * pos * (2 * config.d_model + (1 + draws) * heads)
+    pattern = 4 * config.n_heads * pos**2 if frozen else 0
+    state = pos * (3 * config.d_model + max(6 * heads + config.d_model, 2 * config.d_model + 3 * hidden))
+    row = 2 * (config.d_vocab or 0) + 3 * max(config.unembed_hidden, default=0)
+    sequence, variant, logits = (itemsize * n for n in (kept + pattern, state, row))
+    least = max(4 * sequence, 2 * variant, 4 * logits)
+    if budget < least:
+        raise ValueError(
+            f"budget={budget} bytes is too small: one set of heads on one sequence of {pos} tokens needs {least} "
+            f"({least / 2**20:.0f} MiB); give a larger budget or shorter sequences"
+        )
+    sequences = min(batch, budget // 4 // sequence, budget // 2 // variant)
+    return Split(sequences, budget // 2 // (variant * sequences), budget // 4 // logits)

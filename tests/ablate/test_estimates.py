@@ -14,15 +14,14 @@ from tracer.ablate import (
     Probability,
     benjamini_hochberg,
     effect,
+    effects,
     estimate,
     holm,
     null,
     random_sets,
     sweep,
-    sweeps,
 )
-from tracer.ablate.estimates import p_value
-from tracer.ablate.nulls import sequences_needed, too_few
+from tracer.ablate.estimates import p_value, sequences_needed, too_few
 from tracer.config import InitConfig, ModelConfig
 from tracer.model import Transformer
 
@@ -117,7 +116,7 @@ def test_a_sweep_of_nothing_leaves_no_head(n: int, layers: int, monkeypatch: pyt
     """Numbers without an effect are put in where heads are switched off; all that is made of them is the sweep's."""
     config = ModelConfig(n_layers=layers, n_heads=layers, d_model=12, n_ctx=4, d_vocab=11)
     model, tokens, rng = Transformer(config).eval(), torch.ones(n, 4, dtype=torch.int64), np.random.default_rng(n)
-    monkeypatch.setattr(sweeps, "_changes", lambda *_, **how: rng.standard_normal((layers**2, n)))
+    monkeypatch.setattr(effects, "_changes", lambda *_, **how: rng.standard_normal((layers**2, n)))
     left = sum(bool((sweep(model, tokens, interval=True)["p_holm"] < 0.05).any()) for _ in range(40))
     assert left <= 6
 

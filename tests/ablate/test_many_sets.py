@@ -1,4 +1,4 @@
-"""The engine against one forward pass a set, against transformer-lens, and against what must change nothing."""
+"""Many sets of heads against one forward pass a set, against transformer-lens, and against what must change nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tracer.ablate import (
     sweep,
 )
 from tracer.ablate.estimates import p_value
-from tracer.ablate.memory import split
+from tracer.ablate.many_sets import split
 from tracer.config import InitConfig, ModelConfig
 from tracer.data.probes import per_token_loss
 from tracer.huggingface.wrapped import WrappedModel

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tracer.ablate.memory import Split, split
+from tracer.ablate.many_sets import Split, split
 from tracer.config import ModelConfig
 
 POS, ITEMSIZE = 4, 8

@@ -13,12 +13,13 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tracer.ablate.engine import metric_under_ablation
+from tracer.ablate.many_sets import metric_under_ablation
 from tracer.ablate.metrics import AnyMetric, OwnMetric, kl, metric_of, reader
-from tracer.ablate.planner import checked, inputs, reference_z
+from tracer.ablate.parts import every_head
+from tracer.ablate.planner import inputs, planner, reference_z
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import Edit, applied
-from tracer.interventions.replacements import DRAWS, Mode, own_rows, plan
+from tracer.interventions.replacements import DRAWS, Mode, z_tap
 from tracer.model.protocol import HeadModel
 
 if TYPE_CHECKING:
@@ -94,9 +95,8 @@ def _estimated(
             "metric='kl' is least at the clean run, where its gradient is 0 for every head: take "
             "ablate.integrated_gradients, or ablate.sweep, which is exact"
         )
-    source = checked(given, mode, reference, draws)
-    clean = reference_z(model, given)
-    taps = [f"blocks.{layer}.attn.hook_z" for layer in range(model.n_layers)]
+    plans = planner(model, tokens, mode, reference=reference, draws=draws, seed=seed)(every_head(model))
+    clean, taps = reference_z(model, given), [z_tap(layer) for layer in range(model.n_layers)]
     of_logits = reader(metric, tokens, given.shape[1], model.d_vocab, lambda: model(given))
 
     def gradients(added: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -106,24 +106,20 @@ def _estimated(
             mean = of_logits(model(given)).mean()
         return dict(zip(leaves, torch.autograd.grad(mean, list(leaves.values())), strict=True))
 
-    z, own = (None, None) if mode == "zero" else (reference_z(model, source), own_rows(given, source))
-    numbers = range(seed, seed + (draws if mode == "resample" else 1))
-    n_heads = [clean[tap].shape[2] for tap in taps]
-    estimate = np.where(np.arange(model.n_heads) < np.array(n_heads)[:, None], 0.0, np.nan)
+    estimate = np.where(np.arange(model.n_heads) < np.array(model.heads_of_layers)[:, None], 0.0, np.nan)
     here = gradients({tap: torch.zeros_like(clean[tap]) for tap in taps}) if not steps else {}
-    for number in numbers:
-        heads = [(layer, head) for layer, n in enumerate(n_heads) for head in range(n)]
-        for edit in plan(heads, mode, z, own, number):
+    for edits in plans:
+        for edit in edits:
             change = edit(clean[edit.tap]) - clean[edit.tap]
             if steps:
                 way = [gradients({edit.tap: change * (i + 0.5) / steps})[edit.tap] for i in range(steps)]
                 gradient = torch.stack(way).mean(0)
             else:
                 gradient = here[edit.tap]
-            found = (change * gradient).sum((0, 1, 3)).double().cpu().numpy() / len(numbers)
+            found = (change * gradient).sum((0, 1, 3)).double().cpu().numpy() / len(plans)
             estimate[taps.index(edit.tap), : len(found)] += found
     exact = np.full_like(estimate, np.nan)
-    top = np.argsort(-np.abs(estimate), axis=None)[: min(verify, sum(n_heads))]
+    top = np.argsort(-np.abs(estimate), axis=None)[: min(verify, sum(model.heads_of_layers))]
     sets = [(), *([(int(i) // model.n_heads, int(i) % model.n_heads)] for i in top)]
     if verify:
         values = metric_under_ablation(

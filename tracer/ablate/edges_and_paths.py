@@ -1,4 +1,7 @@
-"""Single paths from a head to an input of a later head: only that edge changes, everything else sees the stream as is.
+"""Less than a head: single query -> key edges, and single paths from a head to an input of a later head.
+
+An edge is attention mass taken away, or given to the row's other keys. Of a path only that input changes, everything
+else sees the stream as is:
 
 1. Run the model and keep the stream that the receiver's layer reads, and the sender's z.
 2. Add (z' - z) W_O of the sender to that stream, read it through the receiver's own norm, computed anew, and its W_Q,
@@ -18,13 +21,69 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tracer.ablate.edges import pattern_tap
-from tracer.ablate.parts import Path
-from tracer.interventions.edits import Edit, applied, recording
-from tracer.interventions.replacements import z_tap
+from tracer.ablate.parts import Edge, Path
+from tracer.interventions.edits import Edit, applied, exist, recording
+from tracer.interventions.replacements import pattern_tap, z_tap
 from tracer.measures.aliases import Head
 from tracer.model.protocol import HeadModel
 from tracer.model.residual_stream import AttentionPass, Into, ResidualStream
+
+
+def cut(edges: Iterable[Edge], instead: Callable[[str], float | Tensor]) -> list[Edit]:
+    """The edits that put the mass of `instead` (by tap) at the edges."""
+    groups: dict[tuple[int, bool], list[tuple[int, int, int]]] = {}
+    for edge in edges:
+        groups.setdefault((edge.layer, edge.renormalise), []).append((edge.head, edge.query, edge.key))
+    return [
+        Edit(pattern_tap(layer), instead=Cut(tuple(places), renormalise, instead(pattern_tap(layer))))
+        for (layer, renormalise), places in groups.items()
+    ]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A pattern whose mass at some (head, query, key) is `mass`, the rest of those rows kept or rescaled.
+
+    Source: ours. With `renormalise` a row keeps its sum; where nothing is left to rescale, the rest stays 0.
+    """
+
+    edges: tuple[tuple[int, int, int], ...]
+    renormalise: bool = False
+    mass: float | Tensor = 0.0
+    """Broadcast to the pattern; only its values at the edges count."""
+
+    def __call__(
+        self, pattern: Float[Tensor, "batch head query_pos key_pos"]
+    ) -> Float[Tensor, "batch head query_pos key_pos"]:
+        _there_are(self.edges, pattern)
+        rows: dict[tuple[int, int], list[int]] = {}
+        for head, query, key in self.edges:
+            rows.setdefault((head, query), []).append(key)
+        heads, queries = (list(places) for places in zip(*rows, strict=True))
+        hidden = torch.zeros(len(rows), pattern.shape[-1], dtype=torch.bool, device=pattern.device)
+        for row, keys in zip(hidden, rows.values(), strict=True):
+            row[keys] = True
+        before = pattern[:, heads, queries]
+        mass = torch.as_tensor(self.mass, dtype=pattern.dtype, device=pattern.device)
+        mass = mass.expand_as(pattern)[:, heads, queries]
+        rest = before.masked_fill(hidden, 0)
+        if self.renormalise:
+            taken = mass.masked_fill(~hidden, 0).sum(-1, keepdim=True)
+            left = rest.sum(-1, keepdim=True).clamp_min(torch.finfo(rest.dtype).tiny)
+            rest = rest * ((before.sum(-1, keepdim=True) - taken) / left)
+        after = pattern.clone()
+        after[:, heads, queries] = torch.where(hidden, mass, rest)
+        return after
+
+
+def _there_are(edges: tuple[tuple[int, int, int], ...], pattern: Float[Tensor, "batch head query_pos key_pos"]) -> None:
+    heads, queries, keys = zip(*edges, strict=True)
+    for places, size, what, there_are in (
+        (heads, pattern.shape[1], "head", "this layer has heads"),
+        (queries, pattern.shape[2], "position", "the input has positions"),
+        (keys, pattern.shape[3], "position", "the input has positions"),
+    ):
+        exist(places, size, what, there_are)
 
 
 @torch.no_grad()

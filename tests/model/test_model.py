@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tests.small import TOKENS, build, changes
+from tests.tiers import quick
 from tracer.config import ModelConfig
 from tracer.interventions.edits import recording
 from tracer.model import Transformer
@@ -208,15 +209,15 @@ def test_a_copy_and_a_state_dict_are_the_same_model(positions: Any) -> None:
         assert (twin(TOKENS) - model(TOKENS)).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"positions": "rotary", "qk_norm": True, "sink": "learned"},
-        {"positions": "shortformer", "norm_position": "post"},
-        {"residual": False, "norm": "none", "mlp_hidden": (), "unembed_hidden": (7,)},
-    ],
-)
+COMPILED: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "rotary, normed q and k, sink": {"positions": "rotary", "qk_norm": True, "sink": "learned"},
+    "shortformer": {"positions": "shortformer", "norm_position": "post"},
+    "unembedding is an MLP": {"residual": False, "norm": "none", "mlp_hidden": (), "unembed_hidden": (7,)},
+}
+
+
+@pytest.mark.parametrize("fields", quick(COMPILED.values(), [COMPILED["rotary, normed q and k, sink"]]))
 def test_compiled_equals_eager(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # dynamo cannot trace the shape checks
     model = build(changes(**fields))

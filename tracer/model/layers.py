@@ -129,7 +129,7 @@ class CausalAttention(nn.Module):
                 q, k, v, mask = beside_sink(q, k, v, sink / self.scale)
             q, k, v = (rearrange(t, "batch pos head d -> batch head pos d") for t in (q, k, v))
             z = F.scaled_dot_product_attention(
-                q, k, v, mask, is_causal=mask is None, scale=self.scale, dropout_p=p
+                q, k, v, attn_mask=mask, is_causal=mask is None, scale=self.scale, dropout_p=p
             )[..., :width]  # fmt: skip
             return rearrange(z, "batch head pos d -> batch pos head d"), None
         q = q * self.scale

@@ -55,7 +55,7 @@ def remedies(config: TrainConfig, start: int = 0) -> list[Remedy]:
         found.append(moved("no-decay", f"no weight decay, not {optim.weight_decay:.3g}", weight_decay=0.0))
     if not model.qk_norm and model.sink == "none":
         limit = FIRST_QK_CLIP if optim.qk_clip is None else optim.qk_clip / TIGHTER
-        found.append(moved("qk-clip", f"W_Q and W_K of heads with an attention logit above {limit:.3g} scaled down, "
+        found.append(moved("qk-clip", f"attention logits clipped at {limit:.3g}, "
                            + ("not left alone" if optim.qk_clip is None else f"not {optim.qk_clip:.3g}"),
                            qk_clip=limit))  # fmt: skip
     if dropout > model.dropout:
@@ -65,8 +65,7 @@ def remedies(config: TrainConfig, start: int = 0) -> list[Remedy]:
     if not model.qk_norm and optim.qk_clip is None:
         found.append(made("qk-norm", "q and k of each head normed, not left alone", qk_norm=True))
     if model.sink == "none" and optim.qk_clip is None:
-        found.append(made("sink", "a learned logit of each head beside its keys, of which it reads nothing, not none",
-                          sink="learned"))  # fmt: skip
+        found.append(made("sink", "a learned sink beside the keys, not none", sink="learned"))
     if model.norm == "none":
         found.append(made("norm", "a norm in front of each sublayer, not none", norm="rms"))
     return found

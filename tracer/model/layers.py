@@ -124,13 +124,14 @@ class CausalAttention(nn.Module):
             if z is not None and p == 0.0 and not explicit:
                 return z.to(v.dtype), None
         if not explicit and not (held and visited):
-            mask, width = None, v.shape[3]
+            mask = None
             if sink is not None:
                 q, k, v, mask = beside_sink(q, k, v, sink / self.scale)
             q, k, v = (rearrange(t, "batch pos head d -> batch head pos d") for t in (q, k, v))
             z = F.scaled_dot_product_attention(
                 q, k, v, attn_mask=mask, is_causal=mask is None, scale=self.scale, dropout_p=p
-            )[..., :width]  # fmt: skip
+            )  # fmt: skip
+            z = z if mask is None else z[..., :-1]
             return rearrange(z, "batch head pos d -> batch pos head d"), None
         q = q * self.scale
         scores = einsum(q, k, "batch query_pos head d, batch key_pos head d -> batch head query_pos key_pos")

@@ -4,6 +4,7 @@
 2. The gradient of each row alone is taken, of its part of the batch's loss: these add up to the batch's.
 3. The step is made, and made again from the same state without each row in turn: its gradient is taken out of the sum,
    and the mean keeps its denominator. What a measure of the head is then, against what it is with all rows, is exact.
+   Where QK-clip scales a head, it goes by the largest logit of the whole batch, with and without the row.
 """
 
 from __future__ import annotations

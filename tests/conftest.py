@@ -42,8 +42,8 @@ def usable_cores() -> int:
 
 @pytest.hookimpl(optionalhook=True)  # of xdist, without which tests run as well
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One more than there are cores where the second tier runs: much of it waits, for browsers and other processes."""
-    return min(8, usable_cores() + bool(config.getoption("thorough")))  # a worker holds torch and streamlit: about 1 GB
+    """One more than there are cores: much of it waits, for browsers and other processes."""
+    return min(8, usable_cores() + 1)  # a worker holds torch and streamlit: about 1 GB
 
 
 def pytest_collection_finish() -> None:

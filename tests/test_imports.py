@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -50,7 +51,12 @@ def within(name: str, *packages: str) -> bool:
 
 
 SOURCES = {module_name(p): p for top in ("tracer", "dashboard") for p in sorted((ROOT / top).rglob("*.py"))}
-IMPORTS = {name: imports(path.read_text(), name, path.name == "__init__.py") for name, path in SOURCES.items()}
+
+
+@cache
+def imported() -> dict[str, set[str]]:
+    """Of each module what it imports; read once, by the worker that asks."""
+    return {name: imports(path.read_text(), name, path.name == "__init__.py") for name, path in SOURCES.items()}
 
 
 def known(*names: str) -> bool:
@@ -63,7 +69,7 @@ def breaches(importers: tuple[str, ...], forbidden: tuple[str, ...], except_in: 
     assert known(*importers, *forbidden, *except_in)
     return [
         f"{module} imports {name}"
-        for module, names in IMPORTS.items()
+        for module, names in imported().items()
         if within(module, *importers) and not within(module, *except_in)
         for name in sorted(names)
         if within(name, *forbidden)
@@ -148,7 +154,7 @@ def test_arrows(importers: tuple[str, ...], forbidden: tuple[str, ...], except_i
 
 
 def test_config_stands_alone() -> None:
-    needed = set[str]().union(*(IMPORTS[name] for name in SOURCES if within(name, "tracer.config")))
+    needed = set[str]().union(*(imported()[name] for name in SOURCES if within(name, "tracer.config")))
     assert [x for x in needed if within(x, "tracer", "torch") and not within(x, "tracer.config")] == []
 
 
@@ -185,7 +191,7 @@ def test_only_questions_to_tracer_are_cached() -> None:
 def test_no_circle() -> None:
     """Nor one that a lazy import or an annotation hides."""
     arrows = {
-        name: {other for other in IMPORTS[name] if other in SOURCES and other != name} - parents(name)
+        name: {other for other in imported()[name] if other in SOURCES and other != name} - parents(name)
         for name in SOURCES
     }  # fmt: skip
     assert circle(arrows) == []
@@ -195,7 +201,7 @@ def test_rooms_stand_one_above_the_other() -> None:
     """Not modules alone: who reads a room needs none that is above it."""
     arrows: dict[str, set[str]] = {}
     for name in SOURCES:
-        below = {room(other) for other in IMPORTS[name] if other in SOURCES} - {room(name), "tracer", "dashboard"}
+        below = {room(other) for other in imported()[name] if other in SOURCES} - {room(name), "tracer", "dashboard"}
         arrows.setdefault(room(name), set()).update(below)
     assert circle(arrows) == []
     assert len([one for one in arrows if within(one, "tracer") and SOURCES[one].name == "__init__.py"]) <= 25
@@ -247,7 +253,7 @@ def test_only_store_touches_the_files_of_a_run() -> None:
 
 
 def test_every_named_shape_is_checked() -> None:
-    naming = {name for name, names in IMPORTS.items() if within(name, "tracer") and "jaxtyping" in names}
+    naming = {name for name, names in imported().items() if within(name, "tracer") and "jaxtyping" in names}
     assert {name for name in naming if not within(name, *SHAPE_CHECKED)} == set()
 
 

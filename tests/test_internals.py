@@ -25,10 +25,6 @@ HOMES = {"tracer/torch_internals.py", "dashboard/streamlit_internals.py"}
 PROMISED = {"_fields", "_replace", "_asdict", "_make", "_getframe", "_exit"}
 """Of named tuples, sys and os: documented, whatever they are called."""
 PRIVATE = re.compile(r"_[a-zA-Z]\w*")
-SOURCES = {
-    str(path.relative_to(ROOT)): ast.parse(path.read_text())
-    for top in ("tracer", "dashboard") for path in sorted((ROOT / top).rglob("*.py"))
-}  # fmt: skip
 BY_NAME = {"getattr", "setattr", "hasattr", "delattr"}
 TORCH = {name for name in {*dir(torch.Tensor), *vars(nn.Module()), *dir(nn.Module)} if PRIVATE.fullmatch(name)}
 """Torch's, though one of ours may be called so; of `self` they are ours."""
@@ -84,8 +80,12 @@ def test_private_names_are_read() -> None:
 
 
 def test_private_names_of_others_have_one_home() -> None:
-    own = set().union(*map(ours, SOURCES.values()))
-    used = {path: theirs(tree, own) for path, tree in SOURCES.items() if path not in HOMES}
+    sources = {
+        str(path.relative_to(ROOT)): ast.parse(path.read_text())
+        for top in ("tracer", "dashboard") for path in sorted((ROOT / top).rglob("*.py"))
+    }  # fmt: skip
+    own = set().union(*map(ours, sources.values()))
+    used = {path: theirs(tree, own) for path, tree in sources.items() if path not in HOMES}
     known = tuple(ELSEWHERE)
     assert {path: left for path, names in used.items() if (left := [x for x in names if not x.endswith(known)])} == {}
     assert {name for names in used.values() for x in names for name in known if x.endswith(name)} == set(known)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tracer.ablate import MODES, effect, sweep, verdict
+from tracer.ablate import MODES, effect, sweep
 from tracer.ablate.repeats import Repeats
 from tracer.analysis.eval_sequences import batches
 from tracer.config import ModelConfig
@@ -62,17 +62,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Of the toy, whose vocabulary and context are those of the model above."""
     config = replace(preset("induction").config, run=str(tmp_path_factory.mktemp("match") / "toy"), steps=1)
     return train(replace(config, device="cpu"), quiet=True)
-
-
-def test_what_stands_in_for_it_does_not_signal() -> None:
-    """On the card of Probe R, and on that of rows that are given."""
-    model = signalling()
-    for rows in (None, repeated(VOCAB, CTX, at=16, batch=32).tokens):
-        card = verdict(model, 1, 1, tokens=rows)
-        assert {mode: round(found.mean, 2) for mode, found in card.effects.items()} == dict.fromkeys(MODES, COST)
-        assert not card.is_induction_head  # it raises no token above another by itself
-        ablated = next(test for test in card.tests if test.name == "ablation")
-        assert ablated.passed and "Mean and resample are of rows without a repeat." in ablated.sentence
 
 
 @pytest.mark.parametrize("mode", MODES)

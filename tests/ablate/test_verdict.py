@@ -12,14 +12,13 @@ import torch
 from torch import nn
 from transformers import FalconConfig, FalconForCausalLM, LlamaConfig, LlamaForCausalLM
 
+from tests.tiers import quick
 from tracer.ablate import Effect, Path, Verdict, effect, planner, reference_z, verdict
 from tracer.ablate.induction_tests import ablation
 from tracer.ablate.repeats import Repeats
 from tracer.ablate.verdict_card import SEQUENCES
 from tracer.config import ModelConfig
 from tracer.data import probes
-from tracer.export.to_huggingface import to_huggingface
-from tracer.huggingface.loading import load_hf
 from tracer.huggingface.wrapped import WrappedModel
 from tracer.interventions.edits import Edit, applied
 from tracer.interventions.replacements import MORE
@@ -188,19 +187,6 @@ def test_the_card_in_text(card: Verdict) -> None:
     assert len(under) > len(card.tests) and all(line[:6].isspace() and not line[6].isspace() for line in under)
 
 
-def test_a_head_that_looks_a_fixed_distance_back_is_none() -> None:
-    """On rows of one period it looks like one; on mixed periods it does not, and the control says why."""
-    model = induction_circuit()
-    second = model.blocks[1].attn
-    second.W_Q[0], second.W_K[0] = 0, 0
-    second.W_Q[0, 27:78], second.W_K[0, 27:78] = 200 * torch.eye(CTX).double().roll(-7, 1), torch.eye(CTX).double()
-    one_period = probes.repeated(VOCAB, CTX, at=8).tokens
-    on_one = verdict(model, 1, 0, tokens=one_period).tests[0]
-    assert on_one.passed and "no control" in on_one.sentence and "always looking 7 back" in on_one.sentence
-    prefix = verdict(model, 1, 0).tests[0]
-    assert not prefix.passed and prefix.value < 0.3 and "where nothing repeats" in prefix.sentence
-
-
 def test_its_previous_token_head() -> None:
     found = verdict(induction_circuit(), 0, 1)
     assert [test.passed for test in found.tests] == [False, False, None, True, None]  # what it writes is in no logit
@@ -232,13 +218,6 @@ def needs_two_back(model: Transformer) -> Transformer:
     second.W_Q[0, :VOCAB, :VOCAB], second.W_Q[0, 78:105, :VOCAB] = 480 * words, 800 * words
     second.W_K[0, 27, :VOCAB] = 0.52 / 1.8  # the column of position 0
     return model
-
-
-def test_partners_are_none_where_the_control_breaks_as_much() -> None:
-    """A set is found, and without what it brings from two tokens back even more of the prefix matching goes."""
-    partners = verdict(needs_two_back(induction_circuit(partners=2)), 1, 0).tests[4]
-    assert 0.5 < partners.low < partners.value < partners.chance <= 1 and "No set of" not in partners.sentence
-    assert partners.passed is False
 
 
 def test_one_of_two_that_do_the_same_work() -> None:
@@ -345,7 +324,7 @@ class Circuit(nn.Module):
         return x @ unembed
 
 
-@pytest.mark.parametrize("partners", [1, 2])
+@pytest.mark.parametrize("partners", quick([1, 2], (1,)))
 def test_a_model_that_others_wrote_is_judged_by_what_it_does(partners: int) -> None:
     ours = induction_circuit(partners=partners)
     theirs = WrappedModel(Circuit(ours).eval().requires_grad_(False), n_ctx=CTX, d_vocab=VOCAB)
@@ -374,18 +353,3 @@ def test_errors(run: Run) -> None:
         verdict(run, 1, 0, 7)
     with pytest.raises(ValueError, match="step=5 needs a run"):
         verdict(run.model(), 1, 0, 5)
-
-
-def test_a_trained_model_of_transformers_gets_the_card_of_its_run(
-    trained_toy: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    run = Run(trained_toy)
-    to_huggingface(run, tmp_path / "theirs")
-    model, theirs = run.model(), load_hf(str(tmp_path / "theirs"))
-    for head in ((1, 0), (1, 1), (0, 0)):
-        ours, other = verdict(model, *head), verdict(theirs, *head)
-        assert isinstance(theirs, WrappedModel) and ours.is_induction_head == other.is_induction_head == (head[0] == 1)
-        assert [test.passed for test in ours.tests] == [test.passed for test in other.tests]
-        assert ours.partners == other.partners
-        for mine, same in zip(ours.tests, other.tests, strict=True):
-            assert same.value == pytest.approx(mine.value, abs=1e-3, nan_ok=True), mine.name

@@ -142,19 +142,6 @@ def test_means_are_those_of_every_query_within_their_errors(length: int) -> None
         assert (error < {"entropy": 0.03, "sink": 0.02, "sharpest": 0.02}[name]).all(), name
 
 
-def test_standard_errors_are_how_surveys_differ() -> None:
-    """Of other rows: the spread of 60 surveys of 64 rows beside the error that each says."""
-    config = replace(TINY, n_ctx=20, n_layers=1, init=InitConfig(attn=0.5))
-    model, many = Transformer(config).eval(), rows(60 * 64, 20)
-    found = [survey(model, some) for some in many.split(64)]
-    for name in ("entropy", "sink", "sharpest", "mass"):
-        spread = np.std([one[name] for one in found], axis=0, ddof=1)
-        said = np.mean([one[f"{name}_se"] for one in found], axis=0)
-        np.testing.assert_allclose(spread, said, rtol=0.4, atol=1e-6)
-    alone = survey(model, many[:1])
-    assert np.isnan(alone.entropy_se).all() and np.isfinite(alone.entropy).all()
-
-
 def test_an_older_survey_is_as_if_it_was_not_there(run: Run, tmp_path: Path) -> None:
     """Those before standard errors looked at the same few places of all rows of a batch."""
     copy = Run(shutil.copytree(run.dir, tmp_path / "copy", ignore=shutil.ignore_patterns("surveys")))

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests import children
+from tests.tiers import quick
 from tests.trainings import tiny
 from tests.waiting import wait
 from tracer.cli import trainings
@@ -32,18 +33,21 @@ with interrupts() as asked:
 SWEEP = "import sys; from tracer.cli import trainings; print(trainings._status_of([sys.executable, '-c', sys.argv[1]]))"
 
 
+STOPS: dict[str, tuple[Callable[[int, int], None], int]] = {
+    "Ctrl-C in a terminal": (os.killpg, signal.SIGINT), "kill -INT": (os.kill, signal.SIGINT),
+    "a scheduler": (os.kill, signal.SIGTERM),
+}  # fmt: skip
+
+
 def hears_sigterm(pid: int) -> bool:
     """Does a process have a handler of its own?"""
     caught = re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
     return caught is not None and bool(int(caught[1], 16) >> (signal.SIGTERM - 1) & 1)
 
 
-@pytest.mark.parametrize(
-    ("tell", "number"),
-    [(os.killpg, signal.SIGINT), (os.kill, signal.SIGINT), (os.kill, signal.SIGTERM)],
-    ids=["Ctrl-C in a terminal", "kill -INT", "a scheduler"],
-)
-def test_a_training_that_is_stopped_finishes_its_step(tell: Callable[[int, int], None], number: int) -> None:
+@pytest.mark.parametrize("how", quick(STOPS, ("Ctrl-C in a terminal",)))
+def test_a_training_that_is_stopped_finishes_its_step(how: str) -> None:
+    tell, number = STOPS[how]
     sweep = children.start([sys.executable, "-c", SWEEP, TRAINING], text=True, stdout=subprocess.PIPE,
                            start_new_session=True)  # fmt: skip
     assert sweep.stdout is not None and sweep.stdout.readline() == "trains\n"

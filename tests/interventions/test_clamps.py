@@ -3,12 +3,10 @@
 import copy
 import inspect
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -26,7 +24,6 @@ from tracer.heads.call import AttentionCall
 from tracer.interventions import clamps
 from tracer.interventions.edits import applied, recording, visiting
 from tracer.model import Transformer
-from tracer.model.generate import generate
 from tracer.presets import preset
 from tracer.store import Run
 from tracer.training import loop
@@ -169,26 +166,6 @@ TOKENS = torch.randint(11, (3, 12), generator=torch.Generator().manual_seed(0))
 BOTH = ("L0H1 no-previous", "L1H2 off")
 
 
-@torch.no_grad()
-def test_every_way_through_a_model_is_clamped(monkeypatch):
-    """In a thread, through transformer-lens, compiled, in generated text: what a with block around the model gave."""
-    model, free = clamped_model(*BOTH), Transformer(MODEL).eval()
-    with applied(model.clamps):
-        expected, told = free(TOKENS), generate(free, TOKENS, 5, [0.0] * 3)
-    assert not torch.allclose(free(TOKENS), expected)
-    assert torch.equal(model(TOKENS), expected)
-    with ThreadPoolExecutor(2) as pool:
-        assert all(torch.equal(found, expected) for found in pool.map(model, [TOKENS] * 4))
-    logits, cache = model.run_with_cache(TOKENS)
-    torch.testing.assert_close(logits, expected)
-    assert (cache["z", 1][:, :, 2] == 0).all()
-    assert cache["pattern", 0][:, 1].diagonal(-1, 1, 2).max() == 0 < cache["pattern", 0][:, 0].diagonal(-1, 1, 2).min()
-    assert torch.equal(generate(model, TOKENS, 5, [0.0] * 3), told)
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # dynamo cannot trace the shape checks
-    torch.testing.assert_close(torch.compile(model, backend="eager", fullgraph=True)(TOKENS), expected)
-    torch.compiler.reset()
-
-
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("mode", ["zero", "mean", "resample"])
 def test_a_sweep_of_a_clamped_model_is_that_of_edits_in_force(mode, frozen):
@@ -307,15 +284,3 @@ def test_what_is_hidden_is_hidden_from_statistics(what: str) -> None:
         torch.testing.assert_close(seen[layer].stats(tokens)["previous_token"][..., 1:], pattern.diagonal(-1, 2, 3))
         for head in range(3):
             np.testing.assert_allclose(held.pattern(layer, head), pattern[0, head].detach().numpy(), atol=1e-6)
-
-
-def test_a_verdict_is_on_the_head_as_it_was_trained(tmp_path) -> None:
-    run = loop.train(tiny(tmp_path / "r", clamp=("L0H2 previous", "L1H1 off")), quiet=True)
-    forced, off = (ablate.verdict(run, *head, sequences=8) for head in ((0, 2), (1, 1)))
-    assert forced.previous_token == pytest.approx(1, abs=1e-6) and "is a previous-token head" in forced.headline
-    last = run.steps[-1]
-    assert forced.headline.startswith(f"L0H2 of r at step {last}, clamped (L0H2 previous), is a previous-token head")
-    assert ablate.verdict(run, 0, 1, sequences=8).headline.startswith(f"L0H1 of r at step {last} is ")
-    assert [one.mean for one in off.effects.values()] == pytest.approx([0, 0, 0], abs=1e-6)
-    free = ablate.verdict(run.model(run.steps[-1], clamps=False), 0, 2, sequences=8)
-    assert free.previous_token < 0.5

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from tests.tiers import quick
 from tracer.config import OptimConfig, RecordConfig, TrainConfig
 from tracer.model import Transformer
 from tracer.presets import preset
-from tracer.store import Run, open_run
+from tracer.store import Run
 from tracer.training import loop
 
 TOY = preset("induction").config
@@ -81,17 +79,6 @@ def test_another_optimiser_starts_fresh(parent, tmp_path, optim):
     assert child.meta["parent"]["optimizer"] == "fresh" and same_weights(child, parent, 12)
 
 
-def test_a_fork_that_was_stopped_goes_on_to_the_bit(parent, tmp_path):
-    config = replace(parent.config, run=str(tmp_path / "whole"), steps=11, clamp=("L0H1 off 6:9",))
-    whole = loop.fork(parent, 4, config, quiet=True)
-    loop.fork(parent, 4, replace(config, run=str(tmp_path / "half"), steps=7), quiet=True)
-    half = loop.resume(tmp_path / "half", steps=11, quiet=True)
-    assert half.meta["parent"] == whole.meta["parent"] and half.meta["snapshot_steps"] == [4, 8, 11]
-    assert half.trace["step"].values.tolist() == list(range(4, 12))
-    np.testing.assert_array_equal(half.trace["train_loss"], whole.trace["train_loss"])
-    np.testing.assert_array_equal(half.trace["head_grad_norm"], whole.trace["head_grad_norm"])
-
-
 @pytest.mark.parametrize(
     ("step", "changes", "words"),
     [
@@ -114,24 +101,6 @@ def test_mistakes_leave_nothing_behind(parent, tmp_path, step, changes, words):
 def test_a_fork_never_overwrites(parent):
     with pytest.raises(ValueError, match="already holds a run"):
         loop.fork(parent, 4, replace(parent.config, run=str(parent.dir)), quiet=True)
-
-
-def test_the_command(parent, tmp_path):
-    def fork(*args: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [sys.executable, "-m", "tracer", "fork", *args], capture_output=True, text=True, timeout=300,
-            cwd=Path(__file__).parents[2],
-        )  # fmt: skip
-
-    done = fork(str(parent.dir), "--step", "8", "--run", str(tmp_path / "c"), "--optim.lr", "0.01", "--clamp", "L0 off")
-    assert done.returncode == 0 and "finished at step 12" in done.stdout, done.stdout + done.stderr
-    child = open_run(tmp_path / "c")
-    changed = replace(
-        parent.config, run=child.config.run, clamp=("L0 off",), optim=replace(TOY.optim, lr=0.01, batch_size=4)
-    )
-    assert child.config == changed and child.meta["parent"]["step"] == 8
-    done = fork("--step", "8")
-    assert done.returncode == 2 and "A name under checkpoints/" in done.stderr
 
 
 def test_trackers_are_those_of_the_parent_unless_told(parent: Run, tmp_path: Path) -> None:

@@ -109,20 +109,6 @@ def test_what_is_trained_on_stands_beside_the_next_token_loss(noisily: Run) -> N
     assert noisily.trace["loss_noisy"].attrs["worse"] == "high"
 
 
-def test_who_goes_on_names_it_again(noisily: Run, tmp_path: Path) -> None:
-    half = loop.train(tiny(tmp_path / "half", steps=4), quiet=True, loss=f"{HERE}noisy")
-    for given in (None, "next-token", by_hand):
-        with pytest.raises(ValueError, match=f"half was trained with loss={HERE}noisy, .*again, --loss {HERE}noisy$"):
-            loop.resume(half.dir, steps=8, quiet=True, loss=given)
-    whole = loop.resume(half.dir, steps=8, quiet=True, loss=noisy)
-    assert equal(whole, noisily)
-    np.testing.assert_array_equal(whole.trace["loss_noisy"].sel(step=[0, 4, 8]), noisily.trace["loss_noisy"].sel(
-        step=[0, 4, 8]))  # fmt: skip
-    plain = loop.train(tiny(tmp_path / "plain", steps=4), quiet=True)
-    with pytest.raises(ValueError, match=f"with loss=nothing, not with {HERE}noisy.*leave --loss out$"):
-        loop.resume(plain.dir, steps=8, quiet=True, loss=noisy)
-
-
 REFUSED: dict[str, Callable[[Tensor, LossBatch], Any]] = {
     r"must return one number, or one for each target, \[8, 40\], .* not torch.float32 \[8\]$":
         lambda logits, batch: each(logits, batch).mean(1),

@@ -7,7 +7,6 @@ from typing import cast
 
 import numpy as np
 import pytest
-import zarr
 
 from tests.trainings import diverging
 from tracer.config import ModelConfig, OptimConfig, TrainConfig
@@ -22,7 +21,7 @@ from tracer.store import Run
 from tracer.store.check import check
 from tracer.store.layout import snapshot_path
 from tracer.training import interrupts, loop
-from tracer.training.remedy import plan, remedy
+from tracer.training.remedy import remedy
 
 
 @pytest.fixture(scope="module")
@@ -79,31 +78,6 @@ def test_a_run_that_is_not_had_again_has_no_futures(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=rf"not had again to the bit: weights part at step {step}, by up to 0\.5"):
         remedy(run, tries=("rate",), quiet=True)
     assert [one.dir.name for one in made_for(run, "divergence")] == ["r-divergence-as-it-was"]
-
-
-def test_where_no_weights_are_kept_the_losses_tell(tmp_path: Path) -> None:
-    run = loop.train(diverging(tmp_path / "r"), quiet=True)
-    assert run.steps == [0] and run.trace["step"][1] == 1
-    losses = zarr.open_array(run.dir / "trace.zarr" / "train_loss", mode="r+")
-    losses[1] = np.asarray(losses[1]) + 1e-3
-    with pytest.raises(ValueError, match="not had again to the bit: its losses part at step 1. On this machine"):
-        remedy(Run(run.dir), tries=("rate",), quiet=True)
-
-
-def test_a_stretch_that_does_not_show_the_finding_tells_nothing(sick: Run, tmp_path: Path) -> None:
-    run = loop.train(diverging(tmp_path / "calm", lr=1e-2), quiet=True)
-    finding = Finding("divergence", "bad", "the run diverged", 20, (), "", Advice(), "")
-    what = plan(run, finding, tries=("rate",))
-    assert (what.start, what.until, [one.name for one in what.tried]) == (0, 30, ["rate"])
-    assert what.words().startswith("calm, the run diverged since step 20: from the kept state of step 0 to step 30")
-    with pytest.raises(ValueError, match="from step 0 to 30, calm shows no 'the run diverged': the stretch is too"):
-        remedy(run, finding, tries=("rate",), quiet=True)
-    with pytest.raises(ValueError, match="no divergence was found|nothing was found"):
-        remedy(run, "divergence", quiet=True)
-    with pytest.raises(ValueError, match="'colder' is no change that can be tried of sick: rate, faster, warmup"):
-        plan(sick, tries=("colder",))
-    with pytest.raises(ValueError, match="give a later step"):
-        plan(sick, until=1)
 
 
 def test_each_change_is_of_what_the_run_had() -> None:

@@ -14,7 +14,7 @@ from tracer.config import RecordConfig
 from tracer.files.sealed import pack
 from tracer.heads.own_measures import measure
 from tracer.heads.row_block import RowBlock
-from tracer.store import Run, open_run
+from tracer.store import Run
 from tracer.store.check import check
 from tracer.store.layout import snapshot_path
 from tracer.store.snapshots import load_tensors
@@ -57,24 +57,6 @@ def test_what_was_not_recorded_is_had_to_the_bit(parent: Run, whole: Run, tmp_pa
     facts |= {"diverged": None, "created": parent.meta["created"]}
     assert again.meta["replay"] == facts and said(again) == "equal to parent to the bit at step 8"
     assert not check(again.dir).damaged and again.status == "finished"
-
-
-def test_a_training_that_diverged_diverges_again(tmp_path: Path) -> None:
-    config = tiny(tmp_path / "blown", 14)
-    run = loop.train(replace(config, optim=replace(config.optim, lr=1e12)), quiet=True)
-    step = run.meta["divergence"]["step"]
-    assert run.status == "diverged" and step < 14
-    again = replay(run, 0, step, name=str(tmp_path / "again"), quiet=True)
-    assert again.meta["divergence"]["step"] == again.meta["replay"]["diverged"] == step
-    assert said(again) == f"diverged at step {step}, as blown did"
-    assert again.trace.step.values.tolist() == list(range(step))
-
-
-def test_snapshots_and_records_may_be_sparser_or_denser(parent: Run, tmp_path: Path) -> None:
-    again = replay(parent, 4, 13, 3, str(tmp_path / "again"), quiet=True, snapshot_every=2)
-    assert again.steps == [0, 2, 4, 6, 8, 10, 12, 14]
-    assert again.trace.step.values.tolist() == [0, 2, 4, 6, 8, 9, 10, 12, 14]
-    assert again.meta["replay"]["compared"] == [4, 8, 12, 14] and again.meta["replay"]["parts"] is None
 
 
 def test_weights_that_part_are_said_with_step_and_size(parent: Run, tmp_path: Path) -> None:
@@ -150,13 +132,3 @@ def test_no_tracker_of_the_run_is_told_again(parent: Run, tmp_path: Path) -> Non
     assert replay(other, 6, 7, name=str(tmp_path / "again"), quiet=True).meta["track"] == []
     with pytest.raises(ValueError, match="nowhere"):
         loop.fork(other, 5, replace(parent.config, run=str(tmp_path / "fork")), quiet=True)
-
-
-def test_a_replay_goes_where_it_is_told_and_replaces_nothing(parent: Run, tmp_path: Path) -> None:
-    there = str(tmp_path / "again")
-    replay(parent, 6, 7, name=there, quiet=True)
-    with pytest.raises(ValueError, match="already holds a run"):
-        replay(parent, 6, 7, name=there, quiet=True)
-    assert replay(parent, 4, 7, name=there, quiet=True, overwrite=True).meta["replay"]["first"] == 4
-    with pytest.raises(ValueError, match="every and snapshot_every count steps"):
-        replay(open_run(parent.dir), 6, 7, every=0, quiet=True)

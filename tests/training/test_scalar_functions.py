@@ -65,16 +65,6 @@ def test_a_training_keeps_what_they_give_and_is_the_same_to_the_bit(tmp_path: Pa
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
-def test_who_goes_on_names_them_again(tmp_path: Path) -> None:
-    run = loop.train(tiny(tmp_path / "a", steps=4), quiet=True, scalars=numbers)
-    for go_on in (lambda **given: loop.resume(run.dir, steps=8, quiet=True, **given),
-                  lambda **given: loop.fork(run, 4, tiny(tmp_path / "b", steps=8), quiet=True, **given)):  # fmt: skip
-        with pytest.raises(ValueError, match=f"--scalars {HERE}numbers"):
-            go_on()
-        longer = go_on(scalars=[f"{HERE}numbers"])
-        assert longer.trace["squared"].values[-1] == 64 and longer.meta["scalars"] == [f"{HERE}numbers"]
-
-
 def watched(run: str, **options: Any) -> tuple[Any, dict[str, Any]]:
     torch.manual_seed(0)
     model = GPT()

@@ -16,11 +16,9 @@ from tests.trainings import tiny
 from tracer.cli.rows_command import lines
 from tracer.config import TrainConfig
 from tracer.data import build, probes
-from tracer.files.sealed import pack
 from tracer.interventions.edits import recording
 from tracer.model import Transformer
 from tracer.store import Run
-from tracer.store.layout import snapshot_path
 from tracer.training import interrupts, loop
 from tracer.training.which_rows import which_rows
 
@@ -100,19 +98,6 @@ def test_the_parts_add_up_and_the_step_is_the_runs(tmp_path: Path, kind: str) ->
     induction = run.trace["induction"][:, 0, 1].to_series()
     assert told.attrs["before"] == pytest.approx(induction[4], abs=1e-7)
     assert told["gradient"].dims == ("row", "matrix") and bool((told["gradient"] > 0).all())
-
-
-def test_a_step_between_two_states_is_had_and_what_differs_is_said(run: Run, tmp_path: Path) -> None:
-    told = which_rows(run, 5, (0, 0), "entropy")
-    assert told.attrs["start"] == 4 and told.attrs["same"] == "nothing was kept of this step to compare with"
-    assert (told.attrs["measure"], told.attrs["head"], told.attrs["unit"]) == ("entropy", "L0H0", "nats")
-    other = loop.train(of_kind(tmp_path / "other"), quiet=True)
-    weights = cast(Transformer, other.model(4)).state_dict()
-    weights["embed.W_E"][0, 0] += 0.5
-    snapshot_path(other.dir, 4).write_bytes(pack(weights))
-    assert which_rows(other, 4, (0, 0)).attrs["same"] == (
-        "weights not equal to the bit, loss of the batch equal to the bit"
-    )
 
 
 def test_rows_of_the_mix_are_told(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 import tracer
+from tests.tiers import quick
 from tracer.store import open_run
 
 WIDTH, HEADS, SIZE, VOCABULARY = 24, 4, 6, 20
@@ -139,7 +140,7 @@ def recorded(*attentions: nn.Module) -> list[list[Tensor]]:
         return [[x.flatten(1).norm(dim=1) for x in one.slices()] for one in attentions]  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("kind", [*LAYOUTS, "a map each", "a module each"])
+@pytest.mark.parametrize("kind", quick([*LAYOUTS, "a map each", "a module each"], ("by head", "a module each")))
 def test_weights_of_heads_that_are_written_by_hand(kind: str, here: object) -> None:
     torch.manual_seed(0)
     made = {"a map each": Apart, "a module each": OneByOne}
@@ -160,13 +161,3 @@ def test_a_dead_head_written_by_hand_is_found(here: object) -> None:
     run = open_run("r")
     assert torch.from_numpy(run.trace["head_weight_norm"].values).isfinite().all()
     assert [one.heads for one in tracer.diagnose(run) if one.kind == "dead"] == [((1, 1),)]
-
-
-def test_what_rotary_embeddings_turn_is_not_known(here: object) -> None:
-    """No two stretches have the products of the scores: the layer is nan, and the one above is not."""
-    torch.manual_seed(0)
-    attentions = [Packed("by head", turned=True), Packed("by head")]
-    expected = recorded(*attentions)
-    norms = torch.from_numpy(open_run("r").trace["head_weight_norm"].values[-1])
-    assert norms[0].isnan().all()
-    torch.testing.assert_close(norms[1].T, torch.stack(expected[1]), rtol=1e-5, atol=0)

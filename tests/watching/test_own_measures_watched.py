@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 import tracer
+from tests.tiers import quick
 from tests.watching.headless import language, rows
 from tests.watching.headless import train as trained
-from tracer.heads import own_measures
 from tracer.heads.row_block import RowBlock
 
 TOKENS = torch.randint(20, (3, 16), generator=torch.Generator().manual_seed(1))
@@ -55,7 +55,7 @@ def record(model: Any, name: str, **options: Any) -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize("flash", [True, False])
+@pytest.mark.parametrize("flash", quick([True, False], (True,)))
 def test_they_are_those_of_the_patterns(gpt: Any, here: Path, flash: bool) -> None:
     model = gpt(flash, dropout=0.0)
     with_own = record(model, "r", **OWN)
@@ -102,40 +102,8 @@ def test_one_that_raises_is_said_once_and_the_training_goes_on(gpt: Any, here: P
     assert trace.broken.isnull().all() and trace.on_even.notnull().all()
 
 
-def test_one_that_the_loop_does_not_pay_for_is_taken_at_fewer_records(
-    gpt: Any, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(own_measures, "FREE_SECONDS", 0.0)
-    monkeypatch.setattr(own_measures, "SHARE", 0.0)
-    with pytest.warns(RuntimeWarning, match="the measure on_even .* is taken at fewer records: it took"):
-        record(gpt(True, dropout=0.0), "r", measures=[on_even])
-    trace = tracer.open_run("r").trace
-    there = np.isfinite(trace["on_even"].values)
-    assert there[0].all() and not there.all() and np.isfinite(trace["entropy"].values).all()
-
-
-def test_a_probe_that_the_model_does_not_run_on_is_said_and_left_out(gpt: Any, here: Path) -> None:
-    long = torch.zeros(1, 40, dtype=torch.long)
-    with pytest.warns(RuntimeWarning, match="nothing is recorded on the probe long: the model cannot be run on it"):
-        record(gpt(), "r", probes={"long": tracer.Probe(long, {"x": [(3, 1)]})}, measures=on_even)
-    trace = tracer.open_run("r").trace
-    assert trace.long_x.isnull().all() and trace.on_even.notnull().all()
-
-
 def test_a_model_without_heads_has_the_loss_of_the_probe(here: Path) -> None:
     with pytest.warns(RuntimeWarning, match="records r without heads"):
         trained(language(), rows(4), "r", probes={"mine": tracer.Probe(TOKENS % 3, {"x": [(3, 1)] * 3})})
     trace = tracer.open_run("r").trace
     assert "mine_x" not in trace and trace.mine_loss.notnull().all()
-
-
-def test_a_job_that_goes_on_is_given_the_same_probe(gpt: Any, here: Path) -> None:
-    record(gpt(), "r", **OWN)
-    other: Any = {**OWN, "probes": {"mine": tracer.Probe(TOKENS.flip(0), OWN["probes"]["mine"].targets)}}
-    with pytest.warns(RuntimeWarning, match="was begun with another probe mine: give"):
-        record(gpt(), "r", start_step=4, **other)
-    before = tracer.open_run("r").trace.mine_two_back
-    record(gpt(), "r", start_step=4)
-    run = tracer.open_run("r")
-    assert run.meta["probes"] == {"mine": OWN["probes"]["mine"].digest} and len(run.meta["measures"]) == 3
-    np.testing.assert_array_equal(run.trace.mine_two_back.sel(step=slice(0, 3)), before.sel(step=slice(0, 3)))

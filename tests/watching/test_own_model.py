@@ -21,7 +21,6 @@ from tests.trainings import tiny
 from tracer.cli import configs, trainings
 from tracer.config import TrainConfig
 from tracer.data.probes import per_token_loss
-from tracer.huggingface import building
 from tracer.huggingface.architectures import Layout
 from tracer.store import Run
 from tracer.store.choosing import settings
@@ -197,24 +196,6 @@ def test_a_series_is_trained_where_nothing_stands(run: Run, tmp_path: Path) -> N
         trainings.train_all(tiny(tmp_path / "s"), None, (0,), (), (), code=code)
 
 
-@pytest.mark.parametrize("wrong", [{"track": "nosuch"}, {"layout": "nosuch.yaml"}])
-def test_a_run_that_was_to_be_replaced_stands_where_recording_is_refused(wrong: Any, tmp_path: Path) -> None:
-    directory = tmp_path / "there"
-    directory.mkdir()
-    run = train(directory, f"{HERE}Small")
-    before = run.meta
-    with pytest.raises(ValueError, match="nosuch"):
-        train(directory, f"{HERE}Small", overwrite=True, **wrong)
-    assert Run(directory).meta == before
-
-
-def test_an_empty_folder_of_that_name_is_where_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "here").mkdir()
-    assert train(Path("here"), f"{HERE}Small").dir.resolve() == tmp_path / "here"
-    assert not (tmp_path / "checkpoints").exists()
-
-
 class Silent(Small):
     """Gives logits in eval mode only."""
 
@@ -225,9 +206,3 @@ class Silent(Small):
 def test_no_logits_in_training_are_said_in_words(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="gives no logits when it trains"):
         train(tmp_path / "silent", f"{HERE}Silent")
-
-
-def test_a_survey_says_that_it_reads_what_the_run_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = train(tmp_path / "kept")
-    monkeypatch.setenv(building.SETTING, run.meta["build"])
-    assert tracer.survey(run, tokens=64).attrs["corpus"] == "kept text"

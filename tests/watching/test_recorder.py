@@ -12,7 +12,6 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-import transformers
 from torch import Tensor, nn
 
 import tracer
@@ -90,7 +89,7 @@ def ddp(tmp_path: Path) -> Iterator[None]:
     "kind",
     quick(
         ["flash", "by hand", "accumulation", "autocast", "encoder", "torch.compile", "model.compile", "ddp"],
-        ("flash", "accumulation", "torch.compile"),
+        ("flash", "accumulation"),
     ),
 )
 def test_recorded_training_is_the_same_to_the_bit(
@@ -190,21 +189,6 @@ def test_a_script_may_change_its_folder(
     assert open_run(here / "checkpoints" / "moved").meta["status"] == "finished"
 
 
-def test_a_name_that_is_taken_is_not_overwritten(here: Path, gpt: Callable[..., Any]) -> None:
-    names = []
-    for n in range(3):
-        model = gpt()
-        said = pytest.warns(RuntimeWarning, match=rf"records into checkpoints/mine-{n + 1}: checkpoints/mine holds")
-        with said if n else contextlib.nullcontext():
-            recorder = tracer.watch(model, run="mine")
-        with recorder:
-            model(torch.zeros(2, 5, dtype=torch.long))
-            recorder.step(0.5)
-        names.append(recorder.dir)
-    assert names == [Path("checkpoints") / name for name in ("mine", "mine-2", "mine-3")]
-    assert [open_run(name).status for name in ("mine", "mine-2", "mine-3")] == ["finished"] * 3
-
-
 @pytest.mark.parametrize(
     ("options", "says"),
     [({"share": 0}, "share=0"), ({"every": 0}, "every=0"), ({"tokenizer": 7}, "int is no tokenizer")],
@@ -226,24 +210,6 @@ def test_masks_and_blanks_are_not_taken_for_tokens(here: Path, build: Callable[.
     trace = open_run("r").trace
     assert trace["prompt_tokens"].values[0, :8].tolist() == ids[0].tolist()
     assert np.isfinite(trace["train_loss"][0])  # from the model's own output
-
-
-def test_the_last_state_is_kept_when_its_row_waits_for_a_step(here: Path) -> None:
-    model = transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(vocab_size=20, n_embd=16, n_layer=1, n_head=2, n_positions=16, bos_token_id=0)
-    )
-    optimizer, recorder = torch.optim.SGD(model.parameters(), lr=0.1), tracer.watch(model, run="kept", every=1)
-    for batch in batches(23):
-        loss = model(batch[:, :16], labels=batch[:, :16]).loss
-        loss.backward()
-        optimizer.step()
-        recorder.step(loss)
-    recorder.close()
-    run = open_run("checkpoints/kept")
-    assert run.steps[-1] == 23 and len(run.steps) < 24
-    with torch.no_grad():
-        again: Any = run.model(23)
-        torch.testing.assert_close(again(batch[:, :16]), model.eval()(batch[:, :16]).logits, atol=1e-5, rtol=0)
 
 
 def test_a_model_of_one_length_only_is_recorded_without_probe_r(here: Path) -> None:
@@ -433,7 +399,7 @@ def test_a_head_that_gives_nothing_stands_in_line(layout: str, dead: tuple[int, 
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True:UserWarning")
-@pytest.mark.parametrize("name", ["nanoGPT", "gpt2", "llama", "neox", "mha"])
+@pytest.mark.parametrize("name", quick(["nanoGPT", "gpt2", "llama", "neox", "mha"], ("gpt2", "llama")))
 def test_gradients_of_each_head(here: Path, gpt: Callable[..., Any], build: Callable[..., Any], name: str) -> None:
     """Beside slices taken by the names that each family has for them."""
     model: Any = Encoder() if name == "mha" else gpt(dropout=0.0) if name == "nanoGPT" else build(name)

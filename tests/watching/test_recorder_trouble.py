@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import xarray as xr
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 
 import tracer
 from tests.watching.loops import batches
-from tests.watching.many import Model
 from tracer.heads.call import AttentionCall
 from tracer.store import open_run
 from tracer.watching.first_bad import BadTensor, FirstBad
@@ -152,26 +150,6 @@ def test_that_sharded_weights_are_not_kept_is_said_once(here: Path, alone: Any, 
     assert run.trace.sizes["step"] == 3
 
 
-@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
-def test_weights_sharded_over_one_process_are_recorded(here: Path, alone: Any) -> None:
-    found = []
-    for name in ("plain", "sharded"):
-        torch.manual_seed(0)
-        model: Any = Model()
-        if name == "sharded":
-            fully_shard(model, mesh=alone)
-        recorder = tracer.watch(model, run=name, every=1)
-        ids = torch.randint(0, 20, (8, 17), generator=torch.Generator().manual_seed(1))
-        loss = model(ids[:, :-1], ids[:, 1:])[1]
-        loss.backward()
-        recorder.step(loss)
-        recorder.close()
-        assert recorder.off is None
-        found.append(open_run(name).trace[["entropy", "induction", "grad_norm", "weight_norm", "train_loss"]])
-    assert found[0]["entropy"].notnull().any()
-    xr.testing.assert_equal(*found)
-
-
 @pytest.mark.parametrize(
     ("world", "next_step", "gathering", "off"),
     [(1, 5, False, True), (2, 5, False, False), (2, 5, True, True), (2, 0, False, True)],
@@ -204,17 +182,6 @@ def test_one_process_stops_at_once_and_several_where_all_do(here: Path) -> None:
     assert recorder.should_stop
     recorder.ranks.world = 1
     recorder.close()
-
-
-def test_what_came_after_the_last_record_is_kept_when_a_loop_fails(here: Path, gpt: Callable[..., Any]) -> None:
-    model: Any = gpt(dropout=0.0)
-    recorder = tracer.watch(model, run="r", every=4)
-    for batch in batches(7):
-        recorder.step(model(batch[:, :-1], batch[:, 1:])[1])
-    recorder.close(ValueError("the loop's own"))
-    run = open_run("r")
-    assert run.trace["step"].values.tolist() == [0, 1, 2, 4] and run.status == "stopped"
-    assert run.updates is not None and run.updates["step"].values.tolist() == [*range(7)]
 
 
 def test_of_several_processes_none_diverges_before_all_are_told(

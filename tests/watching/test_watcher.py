@@ -2,12 +2,8 @@
 
 import copy
 import io
-import json
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -294,20 +290,6 @@ def test_a_copy_that_is_made_inside_is_not_watched(gpt: Callable[..., Any]) -> N
         twin(IDS[:1, :4])
         torch.save(twin, io.BytesIO())
     assert torch.equal(watcher.tokens, IDS)  # type: ignore[arg-type]
-
-
-def test_a_model_that_is_saved_inside_needs_nothing_of_ours(tmp_path: Path) -> None:
-    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1).eval()
-    with tracer.watch(model, run=tmp_path / "run"), tracer.watch(model):
-        torch.save(model, tmp_path / "model.pt")
-    code = (
-        "import sys; sys.modules['tracer'] = None; import torch;"
-        "model = torch.load(sys.argv[1], weights_only=False); print(model(torch.ones(1, 3, 8)).tolist())"
-    )
-    said = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "model.pt"], capture_output=True, text=True, check=True
-    )
-    torch.testing.assert_close(torch.tensor(json.loads(said.stdout)), model(torch.ones(1, 3, 8)))
 
 
 def test_layers_with_the_same_mask_keep_it_once(build: Callable[..., Any]) -> None:

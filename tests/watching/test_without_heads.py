@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import tracer
+from tests.tiers import quick
 from tests.watching.headless import ROW, TOKENS, MixerBlock, Pictures, language, next_token_loss, rows
 from tests.watching.headless import train as trained
 from tracer.analysis.run_sweep import sweep_run
@@ -52,7 +53,7 @@ CALLED: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("how", CALLED)
+@pytest.mark.parametrize("how", quick(CALLED, ("as it is",)))
 def test_the_training_is_the_same_to_the_bit_and_the_run_is_whole(
     here: Path, how: str, request: pytest.FixtureRequest
 ) -> None:
@@ -219,41 +220,6 @@ def test_what_a_model_keeps_blank_behind_its_loss_is_no_divergence(here: Path) -
             recorder.step(loss)
     recorder.close()
     assert recorder.off is None and open_run("r").status == "finished"
-
-
-def test_a_resumed_job_goes_on_with_it(here: Path) -> None:
-    """What is recorded twice is that of the second job, and what nobody stopped is the same."""
-    whole, batches = language(), [*rows(8)]
-    expected = train(whole, iter(batches), every=2)
-    open_run("r").dir.rename("whole")
-    first = language()
-    train(first, iter(batches), every=2)
-    again = language()
-    optimizer = torch.optim.AdamW(again.parameters(), lr=1e-2)
-    torch.manual_seed(1)
-    for tokens in batches[:4]:
-        optimizer.zero_grad()
-        next_token_loss(again, tokens).backward()
-        optimizer.step()
-    recorder = tracer.watch(again, run="r", every=2, start_step=4)
-    with pytest.warns(RuntimeWarning, match="records r without heads"):
-        for tokens in batches[4:]:
-            loss = next_token_loss(again, tokens)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            recorder.step(loss)
-    recorder.close()
-    run = open_run("r")
-    assert recorder.off is None and run.meta["resumed"] == [4] and run.about.why_not("heads")
-    assert run.trace["step"].values.tolist() == open_run("whole").trace["step"].values.tolist()
-    losses = [expected[int(step)]["train_loss"] for step in run.trace["step"][:-1]]
-    np.testing.assert_array_equal(run.trace["train_loss"][:-1], np.array(losses, np.float32))
-    other = language(block=MixerBlock)
-    recorder = tracer.watch(other, run="r", start_step=8)
-    with pytest.warns(RuntimeWarning, match="recorded from another model: its weights differ"):
-        other(batches[0])
-    recorder.close()
 
 
 class Late(nn.Module):

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from tests import children
-from tests.analysis.test_run_sweep import rows, run, swept, tiny, trained  # noqa: F401
+from tests.analysis.test_run_sweep import Told, rank, rows, run, swept, tiny, trained  # noqa: F401
 from tests.ranks import ROOT, launch
 from tests.waiting import wait
 from tracer import ablate
@@ -21,6 +21,7 @@ from tracer.analysis.eval_sequences import batches
 from tracer.analysis.run_sweep import sweep_run
 from tracer.config import RecordConfig
 from tracer.store import RunInUse, open_run
+from tracer.store.layout import Lock
 from tracer.training import loop
 from tracer.watching.opening import open_hf
 
@@ -104,3 +105,57 @@ def test_the_checkpoints_of_a_model_of_others_are_swept_and_one_is_shared_by_its
     outputs = launch(2, free_port, "sweep", str(tmp_path / "shared"), "--steps", "20", "--modes", "zero", "mean")
     assert "1 snapshot swept, into" in outputs[0] and "swept" not in outputs[1]
     xr.testing.assert_equal(open_run(tmp_path / "shared").effects["effect"], effects.sel(step=[20]))
+
+
+def test_clamped_heads_are_swept_as_they_were_trained(tmp_path):
+    run = loop.train(tiny(tmp_path / "r", steps=4, clamp=("L0H1 off", "L0H2 previous 2:")), quiet=True)
+    effect = sweep_run(run, ["zero"])["effect"].sel(mode="zero", probe="text")
+    assert (effect.sel(layer=0, head=1) == 0).all(), "a head that is off cannot be switched off"
+    text = batches(run).text
+    assert text is not None
+    expected = ablate.effect(run.model(4), text, [(0, 2)]).mean
+    assert float(effect.sel(step=4, layer=0, head=2)) == pytest.approx(expected, abs=2e-6)
+    assert abs(ablate.effect(run.model(4, clamps=False), text, [(0, 2)]).mean - expected) > 1e-5
+
+
+def test_draws_are_nothing_to_a_mode_that_does_not_draw(run):
+    sweep_run(run, ["zero", "mean"], [0], draws=1, seed=3)
+    told = Told()
+    sweep_run(run, steps=[0, 2], progress=told)
+    assert told[0] == (0, 16 * 5 + 16 * (1 + 1 + 5))
+    assert run.effects.sizes == {
+        "step": 2,
+        "probe": 2,
+        "mode": 3,
+        "layer": 2,
+        "head": 4,
+    }
+    assert np.isfinite(run.effects["effect"]).all()
+    Lock(run.dir, "effects.lock").release()
+
+
+def test_another_metric_and_other_tokens_are_kept_apart(run):
+    """Beside the run's own effects, and beside each other: each says of what it is, and none is taken for another."""
+    tokens = torch.randint(1, 65, (5, 24), generator=torch.Generator().manual_seed(1))
+    loss = sweep_run(run, "zero", [4], metric="loss").load()  # which is the run's own
+    here = f"{rank.__module__}:rank"
+    of_kl = sweep_run(run, "zero", [4], metric="kl").load()
+    of_rank = sweep_run(run, "zero", [4], metric=here).load()
+    on_tokens = sweep_run(run, "zero", [4], metric=rank, tokens=tokens).load()
+    xr.testing.assert_identical(run.effects, loss)
+    assert "metric" not in loss["effect"].attrs, "as it was before there was another"
+    kept = run.own_effects
+    assert len(kept) == 3 and {name.partition("-")[0] for name in kept} == {"kl", "rank"}
+    assert [found["effect"].attrs["metric"] for found in (of_kl, of_rank, on_tokens)] == ["kl", here, here]
+    assert on_tokens["effect"].attrs["tokens"].startswith("tokens: 5 sequences of 24 tokens, sha256 ")
+    model, found = run.model(4), batches(run)
+    for probe, read, where in found.sequences():
+        for metric, table in ((ablate.kl, of_kl), (rank, of_rank)):
+            expected = ablate.sweep(model, read, metric=metric, positions=where)
+            np.testing.assert_allclose(table["effect"].sel(step=4, probe=probe, mode="zero"), expected, atol=1e-6)
+    expected = ablate.sweep(model, tokens, metric=rank)
+    np.testing.assert_allclose(on_tokens["effect"].sel(step=4, probe="tokens", mode="zero"), expected, atol=1e-6)
+    assert float(abs(expected).max()) > 0.01
+    told = Told()
+    sweep_run(run, "zero", [4], metric=here, tokens=tokens.numpy(), progress=told)
+    assert told == [(0, 0)], "computed once, however it is named"

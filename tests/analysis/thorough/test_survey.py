@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import xarray as xr
 
 import tracer
-from tests.analysis.test_survey import run  # noqa: F401
+from tests.analysis.test_survey import (
+    TINY,
+    rows,
+    run,  # noqa: F401
+)
 from tests.ranks import launch
 from tracer.analysis.survey import FIELDS, kept_survey, survey
+from tracer.config import InitConfig
+from tracer.model import Transformer
 from tracer.store import Run
 
 LOOKS = [f"{field}_{kind}" for field in FIELDS for kind in ("strongest", "kept")]
@@ -38,3 +45,16 @@ def test_two_processes_share_the_rows(run: Run, tmp_path: Path, free_port: int) 
     for kind in ("strongest", "kept"):  # of equal scores another look may be first
         here, there = (np.sort(x[f"score_{kind}"].values, -1) for x in (one, two))
         np.testing.assert_array_equal(here, there)
+
+
+def test_standard_errors_are_how_surveys_differ() -> None:
+    """Of other rows: the spread of 60 surveys of 64 rows beside the error that each says."""
+    config = replace(TINY, n_ctx=20, n_layers=1, init=InitConfig(attn=0.5))
+    model, many = Transformer(config).eval(), rows(60 * 64, 20)
+    found = [survey(model, some) for some in many.split(64)]
+    for name in ("entropy", "sink", "sharpest", "mass"):
+        spread = np.std([one[name] for one in found], axis=0, ddof=1)
+        said = np.mean([one[f"{name}_se"] for one in found], axis=0)
+        np.testing.assert_allclose(spread, said, rtol=0.4, atol=1e-6)
+    alone = survey(model, many[:1])
+    assert np.isnan(alone.entropy_se).all() and np.isfinite(alone.entropy).all()

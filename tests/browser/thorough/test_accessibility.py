@@ -15,6 +15,10 @@ def test_every_other_page_can_be_read_by_everyone(browser, server, name):
     readable(browser, server, name, schemes=1)
 
 
+def test_a_page_can_be_read_in_both_schemes_at_both_widths(browser, server):
+    readable(browser, server, "ablate", schemes=2)
+
+
 @pytest.mark.parametrize("view", ["heads?run=toy&layer=1&head=0&token=5", "training?run=toy&view=heatmap",
                                   "heads?run=toy&view=heatmap&find=entropy+%3E+0",
                                   "heads?run=theirs", "training?run=theirs", "gradients?run=theirs",

@@ -12,10 +12,13 @@ import numpy as np
 import pytest
 
 from tests import children
-from tests.trainings import start
+from tests.trainings import start, tiny
 from tests.waiting import wait
-from tracer.store import open_run
+from tracer.config import RecordConfig
+from tracer.store import RunWriter, open_run
+from tracer.store.trace import TraceWriter
 from tracer.training import loop
+from tracer.training.session import TrainingSession
 
 
 def test_kill_9_loses_nothing_committed(tmp_path):
@@ -99,3 +102,54 @@ def test_two_processes_cannot_train_one_run(tmp_path):
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_step_that_is_gone_on_from_is_one_record(tmp_path, monkeypatch):
+    """Stopped after step 4, so that step 5 is recorded by the next session alone."""
+
+    def show(session: TrainingSession, step: int) -> None:
+        if step == 4 and session.start == 0:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(TrainingSession, "_show", show)
+    config = tiny(tmp_path / "run", steps=8)
+    run = loop.train(replace(config, record=replace(config.record, every=1)), quiet=True)
+    assert run.status == "stopped" and run.meta["step"] == 5 and run.meta["cost"]["records"] == 5
+    run = loop.resume(run.dir, quiet=True)
+    assert run.meta["cost"]["records"] == run.trace.sizes["step"] == 9
+    cost = run.meta["cost"]
+    assert 0 < cost["writing_seconds"] < cost["recording_seconds"]
+    training = cost["seconds"] + cost["writing_seconds"] - cost["recording_seconds"] - cost["samples_seconds"]
+    assert 0 < cost["samples_seconds"] < cost["seconds"] and cost["training_seconds"] == pytest.approx(training)
+    assert cost["recording_ms"] == pytest.approx(1000 * cost["recording_seconds"] / 9)
+    for share in ("recording", "samples"):
+        assert cost[f"{share}_share"] == pytest.approx(cost[f"{share}_seconds"] / training)
+
+
+@pytest.mark.parametrize("begin", ["create_trace", "extend"])
+def test_what_fails_before_the_first_step_lets_go_of_the_run(tmp_path, monkeypatch, begin):
+    def fails(*_, **__):
+        raise OSError("once")
+
+    directory, kind = tmp_path / "r", RunWriter
+    if begin == "extend":
+        kind = TraceWriter
+        loop.train(tiny(directory, steps=2), quiet=True)
+
+    def asked():
+        return loop.resume(directory, 4, quiet=True) if begin == "extend" else loop.train(tiny(directory), quiet=True)
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="once"):
+        patched.setattr(kind, begin, fails)
+        asked()
+    assert not open_run(directory).live
+    assert asked().status == "finished"
+
+
+def test_resume_points_do_not_wait_for_snapshots(tmp_path, monkeypatch):
+    monkeypatch.setattr("tracer.training.session.CHECKPOINT_SECONDS", 0.0)
+    kept = []
+    monkeypatch.setattr("tracer.store.RunWriter.checkpoint", lambda self, step, state, **facts: kept.append(step))
+    record = RecordConfig(every=50, snapshot_every=50, val_rows=2)
+    loop.train(tiny(tmp_path / "r", steps=200, record=record), quiet=True)
+    assert set(kept) - {0, 50, 100, 150, 200}

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.training.test_own_loss import HERE, by_hand, noisily, noisy  # noqa: F401 (a fixture)
+from tests.training.test_own_loss import HERE, by_hand, equal, noisily, noisy  # noqa: F401 (a fixture)
 from tests.training.thorough.test_scaling import SMALL, launched
 from tests.trainings import tiny
 from tracer.store import Run, open_run
@@ -34,3 +34,17 @@ def test_two_processes_train_on_it_as_one(tmp_path: Path, free_port: int) -> Non
         found.append(open_run(run).trace)
     for name in ("loss_each", "train_loss", "val_loss"):
         np.testing.assert_allclose(found[1][name], found[0][name], rtol=1e-5, err_msg=name)
+
+
+def test_who_goes_on_names_it_again(noisily: Run, tmp_path: Path) -> None:
+    half = loop.train(tiny(tmp_path / "half", steps=4), quiet=True, loss=f"{HERE}noisy")
+    for given in (None, "next-token", by_hand):
+        with pytest.raises(ValueError, match=f"half was trained with loss={HERE}noisy, .*again, --loss {HERE}noisy$"):
+            loop.resume(half.dir, steps=8, quiet=True, loss=given)
+    whole = loop.resume(half.dir, steps=8, quiet=True, loss=noisy)
+    assert equal(whole, noisily)
+    np.testing.assert_array_equal(whole.trace["loss_noisy"].sel(step=[0, 4, 8]), noisily.trace["loss_noisy"].sel(
+        step=[0, 4, 8]))  # fmt: skip
+    plain = loop.train(tiny(tmp_path / "plain", steps=4), quiet=True)
+    with pytest.raises(ValueError, match=f"with loss=nothing, not with {HERE}noisy.*leave --loss out$"):
+        loop.resume(plain.dir, steps=8, quiet=True, loss=noisy)

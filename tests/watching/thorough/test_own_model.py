@@ -15,9 +15,10 @@ import tracer
 from tests.own_data import Addition, named_here_alone  # noqa: F401 (a fixture)
 from tests.own_gpt import LAYOUT
 from tests.training.test_own_corpus import small
-from tests.watching.test_own_model import Small, doubled, run, train, updates_of  # noqa: F401 (a fixture)
+from tests.watching.test_own_model import HERE, Small, doubled, run, train, updates_of  # noqa: F401 (a fixture)
 from tracer.data import build as build_data
 from tracer.data.probes import per_token_loss
+from tracer.huggingface import building
 from tracer.huggingface.architectures import Layout
 from tracer.store import Run
 from tracer.training import loop
@@ -91,3 +92,27 @@ def test_a_loss_that_is_not_finite_ends_it(tmp_path: Path) -> None:
     with pytest.warns(RuntimeWarning, match=r"stopped recording r, and the training, .* not finite at step 4, first"):
         run = train(tmp_path / "r", Breaks)
     assert run.status == "diverged" and run.meta["divergence"]["step"] == 4
+
+
+@pytest.mark.parametrize("wrong", [{"track": "nosuch"}, {"layout": "nosuch.yaml"}])
+def test_a_run_that_was_to_be_replaced_stands_where_recording_is_refused(wrong: Any, tmp_path: Path) -> None:
+    directory = tmp_path / "there"
+    directory.mkdir()
+    run = train(directory, f"{HERE}Small")
+    before = run.meta
+    with pytest.raises(ValueError, match="nosuch"):
+        train(directory, f"{HERE}Small", overwrite=True, **wrong)
+    assert Run(directory).meta == before
+
+
+def test_an_empty_folder_of_that_name_is_where_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    assert train(Path("here"), f"{HERE}Small").dir.resolve() == tmp_path / "here"
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_survey_says_that_it_reads_what_the_run_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = train(tmp_path / "kept")
+    monkeypatch.setenv(building.SETTING, run.meta["build"])
+    assert tracer.survey(run, tokens=64).attrs["corpus"] == "kept text"

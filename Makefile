@@ -24,13 +24,11 @@ test: $(VENV)/installed-test node_modules/installed ## install what is missing (
 	@$(MAKE) --no-print-directory check
 
 check: $(VENV)/installed-test node_modules/installed lint ## what `make test` checks
-	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --threads 2 tracer dashboard
 	$(PYTEST) $(ARGS)
 
 test-all: $(VENV)/installed-dev node_modules/installed ## what `make test` leaves: types of the tests, the second tier, and the first again with signatures checked at run time
 	scripts/install-chromium
 	@$(MAKE) --no-print-directory lint
-	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --threads 2
 	$(PYTEST) --thorough --after-first $(ARGS)
 
 lint: $(VENV)/installed-test node_modules/installed

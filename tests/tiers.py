@@ -5,9 +5,9 @@ function, one test a page, the main job in a browser. The second lies in folders
 `tests/attacks`: every family, shape, width and layout, kills, many processes, other people's services. `pytest
 --thorough` runs both, with the signatures of `tracer` checked at run time, which doubles the cost of a call. `make
 test-all`, which comes after `make test`, leaves out what that ran and what gains nothing from these checks
-(`--after-first`): pages, commands and files, whose calls with arrays the tests of the called functions make as well.
-A path that is named on the command line runs whatever its tier. Where the cases of one test differ in family, kind or
-size alone, `quick` names those of the first tier.
+(`--after-first`): pages, commands, files and loops, whose calls with arrays other tests make as well. A path that is
+named on the command line runs whatever its tier. Where the cases of one test differ in family, kind or size alone,
+`quick` names those of the first tier.
 """
 
 import sys
@@ -26,9 +26,17 @@ PARTS = (
     "training.job", "training.loop", "training.optim", "training.own_loss", "training.probe_recorder",
     "training.qk_clip", "watching",
 )  # fmt: skip
-FIRST_ALONE = {"browser", "cli", "dashboard", "diagnosis", "pictures", "specimens", "store"}
-"""Folders whose tests of the first tier do not run again with signatures checked, but for those with more cases."""
+FIRST_ALONE = {"browser", "cli", "dashboard", "diagnosis", "pictures", "specimens", "store", "training", "watching"}
+"""Folders whose tests of the first tier do not run again with signatures checked: of them the second has more cases."""
 T = TypeVar("T")
+
+
+class Cases(list[T]):
+    """Of one test, where the tiers differ in them."""
+
+    first: Container[T] = ()
+
+
 THOROUGH = False
 """Does the second tier run, too?"""
 SHAPE_CHECKED = [f"tracer.{part}" for part in PARTS]
@@ -51,9 +59,23 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         check_signatures(SHAPE_CHECKED)
 
 
-def quick(cases: Iterable[T], first: Container[T]) -> list[T]:
+def quick(cases: Iterable[T], first: Container[T]) -> Cases[T]:
     """Of the cases of one test those of the first tier; all of them where the second runs too."""
-    return [case for case in cases if THOROUGH or case in first]
+    found = Cases(case for case in cases if THOROUGH or case in first)
+    found.first = first
+    return found
+
+
+def is_further_case(item: pytest.Item) -> bool:
+    """Of a test of which the first tier runs others?"""
+    for mark in item.iter_markers("parametrize"):
+        names, cases = mark.args[:2]
+        if isinstance(cases, Cases) and isinstance(item, pytest.Function):
+            names = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
+            case = tuple(item.callspec.params[name] for name in names)
+            if (case[0] if len(case) == 1 else case) not in cases.first:
+                return True
+    return False
 
 
 def pytest_runtest_setup() -> None:
@@ -71,7 +93,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Slow files first, and of them those without a browser: meanwhile one worker trains what the others show."""
+    if config.getoption("after_first"):
+        items[:] = [item for item in items if item.path.parent.name not in FIRST_ALONE or is_further_case(item)]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (item.path not in slow, "browser" in item.path.parts))

@@ -22,14 +22,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from tracer.data.any_tokenizer import Words
 from tracer.data.own_probe import OwnRecord, Probes
@@ -55,10 +54,12 @@ from tracer.watching.every_update import EveryUpdate, Loss, write
 from tracer.watching.finite_check import FiniteCheck
 from tracer.watching.first_bad import NotFinite
 from tracer.watching.gathering import Gathering
+from tracer.watching.guard import RecorderGuard
 from tracer.watching.held_out import HeldOut
 from tracer.watching.kept_sequences import kept
 from tracer.watching.loop_clamps import LoopClamps
 from tracer.watching.one_record import Begun, OneRecord
+from tracer.watching.optimizer_steps import OptimizerSteps
 from tracer.watching.pace import Pace
 from tracer.watching.pipelines import rehearsed
 from tracer.watching.probing import Probing
@@ -67,7 +68,7 @@ from tracer.watching.rerun import Rerun, said
 from tracer.watching.signs import Signs
 from tracer.watching.training_passes import LargestLogits, Looks
 from tracer.watching.undisturbed import undisturbed
-from tracer.watching.updates import moved_by, unknown
+from tracer.watching.updates import unknown
 from tracer.watching.weight_snapshots import Snapshots, rebuilding
 
 SHARE = 0.01
@@ -116,8 +117,6 @@ class LoopRecorder:
         self.held_out = None if held_out is None else HeldOut(held_out)
         self.steps = start_step or 0
         """Updates made so far, those of the jobs before this one too."""
-        self.off: str | None = None
-        """Why nothing is recorded any more; None while all is well."""
         self.max_logits: Tensor | None = None
         """[layer, head] of the step that was just made: the largest logit in its training passes, exactly, over all
         processes where every pass is looked at (`max_logits="every"`). nan where no score was seen; None where no pass
@@ -145,12 +144,11 @@ class LoopRecorder:
             self.model, self.pace, self._recording, self._signs, Snapshots(self.model, snapshot_mb), self.ranks,
             self.steps, () if again is None else again.pictures,
         )  # fmt: skip
-        self._gathering = Gathering(self.ranks)
-        self._stepping: torch.optim.Optimizer | None = None
+        self._gathering, self._entrance = Gathering(self.ranks), Entrance()
+        self._guard = RecorderGuard(self._entrance, self.pace, self._gathering.may_wait, self._ends)
         self._made, self._called, self._blind = 0, False, False
         self._forked = False
         """Is this a forked process, in which `step` has not said so yet?"""
-        self._entrance = Entrance()
         taken = self.dir != named and not self._resumes and self.ranks.rank == 0
         for other in lifetime.others_of(self.model):
             if other.begun:
@@ -160,10 +158,10 @@ class LoopRecorder:
         if taken:
             say(f"manyeyes records into {self.dir}: {named} holds something already, and is left as it is")
         self._calls: Calls | None = Calls(model, self._call_begins, self._call_ended)
-        self._handles: list[Any] = [
-            register_optimizer_step_pre_hook(self._before_update),
-            register_optimizer_step_post_hook(self._after_update),
-        ]
+        self._optimizers = OptimizerSteps(
+            self.model, self._guard, self._entrance, self._every, self._finite, self._record,
+            lambda: self._called, self.check,
+        )  # fmt: skip
         lifetime.enters(self)
 
     def __enter__(self) -> LoopRecorder:
@@ -171,6 +169,11 @@ class LoopRecorder:
 
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
         self.close(error)
+
+    @property
+    def off(self) -> str | None:
+        """Why nothing is recorded any more; None while all is well."""
+        return self._guard.off
 
     @property
     def last(self) -> dict[str, float]:
@@ -209,7 +212,7 @@ class LoopRecorder:
             if self._clamps.clamps:  # whose windows go on
                 self.steps = self.steps + 1 if at is None else at
             return
-        with self._entrance, self._safely(), self._entrance.alone():
+        with self._entrance, self._guard.safely(), self._entrance.alone():
             if not self._called:
                 raise CannotWatch(
                     "step() came before any call of the model in training: is it the one that was given to "
@@ -237,7 +240,7 @@ class LoopRecorder:
     def evaluated(self, loss: float) -> None:
         """Take along the loss of the loop's own evaluation of the model as it is now; of several processes, in all."""
         if self.off is None and self._calls is not None:
-            with self._entrance, self._safely():
+            with self._entrance, self._guard.safely():
                 if self._record.row is None and self.probing is not None:  # else it is that of the first record
                     self._measure()
                 self._evaluation = float(loss)
@@ -252,7 +255,7 @@ class LoopRecorder:
         with the run; what cannot be kept is told in a warning, once a name. Of several processes rank 0's are kept.
         """
         if self.off is None and self._calls is not None:
-            with self._entrance, self._safely():
+            with self._entrance, self._guard.safely():
                 kept = self._recording.own.keep(numbers, LOGGED)
                 self._every.logged({name: x for name, x in kept.items() if not isinstance(x, np.ndarray)})
 
@@ -269,14 +272,14 @@ class LoopRecorder:
         with self._entrance:
             self._clamps.hold(clamps)
             self._facts["clamp"] = self._clamps.words
-            with self._safely():
+            with self._guard.safely():
                 if self.probing is not None and self.probing.writer is not None:
                     self.probing.writer.status("training", {"clamp": self._clamps.words})
 
     def close(self, error: BaseException | None = None, *, reloaded: bool = False) -> None:
         """Measure the last state, unless other weights were `reloaded` since, commit everything, let go of the model.
         Also called when the program ends."""
-        with self._entrance, self._safely():
+        with self._entrance, self._guard.safely():
             if self.off is None and self.probing is not None:
                 together = self.ranks.world == 1 or error is None and not self.ranks.absent("close")
                 if error is None and together and not reloaded:
@@ -327,7 +330,7 @@ class LoopRecorder:
             return
         if torch.is_grad_enabled():
             self._entrance.trains()
-        with self._entrance.unless_busy() as free, self._safely():
+        with self._entrance.unless_busy() as free, self._guard.safely():
             if not free or self._calls is None:
                 return
             self._blind = is_blind(args, kwargs)
@@ -349,17 +352,17 @@ class LoopRecorder:
             self._largest.pass_begins(self._calls.at, args, kwargs)
 
     def _call_ended(self, module: nn.Module, kwargs: dict[str, Any], output: Any) -> None:
-        with self._entrance.unless_busy() as free, self._safely():
+        with self._entrance.unless_busy() as free, self._guard.safely():
             if not free or self._blind or self._record.asking:
                 return
             self._every.returned(module, kwargs, output)
             if self._record.row is not None and torch.is_grad_enabled():
-                with self._looking():
+                with self._guard.looking():
                     self._signs.returned(output)
 
     def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep a few rows, and measure them."""
-        self.off = self.ranks.meet(self.model)
+        self._guard.off = self.ranks.meet(self.model)
         if self.off is not None:
             self._detach()
             return
@@ -382,7 +385,7 @@ class LoopRecorder:
                     + (". Measures of your own are of heads: none of them is" if self._added.measures.all else "")
                 )
         else:
-            self._largest.watch(self.model, self.probing.watcher.map, self._looking)
+            self._largest.watch(self.model, self.probing.watcher.map, self._guard.looking)
         self._finite.watch(self.probing.anatomy, lambda: undisturbed(self.model, self.pace.device))
         self._recording.begin(self.probing.writer, list(self.probing.params))
         if self.probing.writer is not None:
@@ -396,55 +399,15 @@ class LoopRecorder:
         """The run whose kept sequences are the probe here, too."""
         return self._rerun.parent.dir if self._rerun is not None else self.dir if self._resumes else None
 
-    def _before_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        with self._entrance.unless_busy() as free, self._safely(in_hook=True):
-            if not free or self.off is not None or not any(moved_by(optimizer, self.model.parameters())):
-                return
-            self._stepping = optimizer
-            self._every.rate(optimizer.param_groups[0].get("lr"))
-            closure = kwargs.get("closure", args[1] if len(args) > 1 else None)  # which may call the model
-            if not self._called and closure is None:
-                raise CannotWatch(
-                    "the model is trained, but no call of it could be seen: does it run inside a function that "
-                    "torch.compile compiled as a whole? Compile the model instead: torch.compile(model)"
-                )
-            self._finite.optimised()
-            if closure is None:
-                self.check(optimizer)
-            if self._record.update is not None:
-                with self._measuring():
-                    self._record.update.starts(optimizer)
-
     def check(self, optimizer: torch.optim.Optimizer) -> None:
         """The gradients of an update are there, and its optimiser has not begun: is everything finite?"""
-        with self._safely(in_hook=True):
+        with self._guard.safely(in_hook=True):
             if self.off is None and self.probing is not None:
                 self._finite.before(optimizer, self.steps, self._every.returned_loss)
 
-    def _after_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        with self._entrance.unless_busy() as free, self._safely(in_hook=True):
-            if not free:
-                return
-            if self.off is None and self._stepping is optimizer:
-                self._finite.after(kwargs.get("closure", args[1] if len(args) > 1 else None) is not None)
-            if self._record.update is not None and self._stepping is optimizer:
-                with self._measuring():
-                    self._record.update.ended()
-            self._stepping = None
-
-    @contextlib.contextmanager
-    def _measuring(self) -> Iterator[None]:
-        with self._safely(in_hook=True), self.pace.timed(), torch.no_grad():
-            yield
-
-    @contextlib.contextmanager
-    def _looking(self) -> Iterator[None]:
-        with self._safely(in_hook=True), self.pace.looks(), torch.no_grad():
-            yield
-
     def _measure(self, last: bool = False) -> None:
         assert self.probing is not None
-        self._record.measure(self.probing, self.steps, self._made, last, self._stepping, self._measuring)
+        self._record.measure(self.probing, self.steps, self._made, last, self._optimizers.now, self._guard.measuring)
         if self.probing.broken:
             self._diverged()
 
@@ -503,22 +466,12 @@ class LoopRecorder:
         self._commit()
         self._switch_off(bad.told(self.steps))
 
-    @contextlib.contextmanager
-    def _safely(self, in_hook: bool = False) -> Iterator[None]:
-        """`in_hook`: an optimiser is going through its hooks, of which none may be removed now."""
-        try:
-            yield
-        except Exception as error:
-            if self.off is not None:  # what fails after the first trouble fails for it
-                return
-            why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-            if not self._gathering.may_wait(why):
-                self._switch_off(why, detach=not in_hook and self._entrance.of_one)
-
     def _switch_off(self, why: str, detach: bool = True) -> None:
-        if self.off is not None:  # the first reason counts: what fails after it fails for it
-            return
-        self.off, self._record.row = why, None
+        self._guard.switch_off(why, detach)
+
+    def _ends(self, why: str, detach: bool) -> None:
+        """Nothing is recorded any more; the training goes on."""
+        self._record.row = None
         self._detach(optimizers=detach)
         with contextlib.suppress(Exception):  # a full disk is what may have switched it off
             self._finish()
@@ -528,7 +481,7 @@ class LoopRecorder:
 
     def forked(self) -> None:
         """This is a forked process: the threads that write and the training are in the other one."""
-        self.off, self._forked = self.off or lifetime.FORKED, self.off is None
+        self._guard.off, self._forked = self.off or lifetime.FORKED, self.off is None
         self.probing = self._record.row = None
         self._entrance.forked()
 
@@ -538,5 +491,5 @@ class LoopRecorder:
         if self._calls is not None:
             self._calls.remove()
             self._calls = None
-        while optimizers and self._handles:
-            self._handles.pop().remove()
+        if optimizers:
+            self._optimizers.remove()

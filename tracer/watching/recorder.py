@@ -39,9 +39,8 @@ from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import bare
 from tracer.huggingface.architectures import Layout
 from tracer.interventions.own_clamps import Given
-from tracer.store import ROOT, Run, is_address, newest, open_run, unused
+from tracer.store import Run, open_run
 from tracer.store.labels import Labels
-from tracer.store.places import is_path
 from tracer.tracking.own_numbers import LOGGED
 from tracer.tracking.recording import Recording
 from tracer.tracking.scalar_functions import ScalarFunctions, Scalars
@@ -65,11 +64,13 @@ from tracer.watching.pipelines import rehearsed
 from tracer.watching.probing import Probing
 from tracer.watching.ranks import Ranks
 from tracer.watching.rerun import Rerun, said
+from tracer.watching.run_place import RunPlace
 from tracer.watching.signs import Signs
 from tracer.watching.training_passes import LargestLogits, Looks
 from tracer.watching.undisturbed import undisturbed
 from tracer.watching.updates import unknown
 from tracer.watching.weight_snapshots import Snapshots, rebuilding
+from tracer.watching.wrong_options import refuse_wrong_options
 
 SHARE = 0.01
 """Of the training time that measuring may take, unless told otherwise."""
@@ -90,29 +91,14 @@ class LoopRecorder:
         facts: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         """As `tracer.watch` says; `facts`: of run.json, where the loop is ours."""
-        if not 0 < share <= 1:
-            raise ValueError(f"share={share} must be over 0 and at most 1: the part of training time for measuring")
-        if every is not None and every < 1:
-            raise ValueError(f"every={every} must be at least 1, or None to let `share` decide")
-        if rows is not None and rows < 1:
-            raise ValueError(f"rows={rows} must be at least 1: sequences of the first batch that are kept as the probe")
-        if is_address(run):
-            raise ValueError(
-                f"run={str(run)!r} is an address: a training is recorded into a folder of this machine. Copy it there "
-                f"afterwards: runs are read from addresses, and written to folders only"
-            )
-        if start_step is not None and start_step < 0:
-            raise ValueError(f"start_step={start_step} must be at least 0: updates that were made before this job")
-        if steps is not None and replay is None:
-            raise ValueError(f"steps={steps} are those of a run that is made again: name it, replay=...")
+        refuse_wrong_options(run, share, every, rows, start_step, replay is not None, steps)
         self._rerun = None if replay is None else Rerun(replay, steps)
         self._added = OwnRecord.given(measures, probes, say)
         self.model = bare(model)
         self._facts: dict[str, Any] = {"kind": "watched", **(facts or {})}
         self._facts |= rebuilding(self.model, build, layout, self._facts.get("built_with"))
-        named = Path(run) if is_path(run) else ROOT / run
-        before = newest(named) if start_step else None
-        self._resumes, self.dir = before is not None, before or unused(named)
+        place = RunPlace.of(run, start_step)
+        self._resumes, self.dir = place.resumes, place.dir
         self.words, self.rows = Words(tokenizer), rows
         self.held_out = None if held_out is None else HeldOut(held_out)
         self.steps = start_step or 0
@@ -123,11 +109,11 @@ class LoopRecorder:
         of this step was looked at."""
         again = self._rerun
         self.pace = Pace(share, every, None if again is None else (again.first, again.last))
-        self.ranks = Ranks(self.model, named)
+        self.ranks = Ranks(self.model, place.named)
         self.probing: Probing | None = None
         self._clamps = LoopClamps(self.model, lambda: self.steps)
-        if before is not None:  # nothing is held until it is again
-            self._clamps.before(open_run(before).meta.get("clamp", []))
+        if self._resumes:  # nothing is held until it is again
+            self._clamps.before(open_run(self.dir).meta.get("clamp", []))
             self._facts["clamp"] = self._clamps.words
         self._labels = Labels.of(settings, note, tags)
         self._facts |= self._labels.facts
@@ -149,14 +135,7 @@ class LoopRecorder:
         self._made, self._called, self._blind = 0, False, False
         self._forked = False
         """Is this a forked process, in which `step` has not said so yet?"""
-        taken = self.dir != named and not self._resumes and self.ranks.rank == 0
-        for other in lifetime.others_of(self.model):
-            if other.begun:
-                taken = False
-                say(f"manyeyes records this model in {self.dir.name} from now on: {other.dir.name} ends here")
-            other.close(InterruptedError("the model is recorded anew"))
-        if taken:
-            say(f"manyeyes records into {self.dir}: {named} holds something already, and is left as it is")
+        place.take(self.model, self.ranks.rank)
         self._calls: Calls | None = Calls(model, self._call_begins, self._call_ended)
         self._optimizers = OptimizerSteps(
             self.model, self._guard, self._entrance, self._every, self._finite, self._record,

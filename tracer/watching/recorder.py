@@ -21,7 +21,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ from tracer.data.any_tokenizer import Words
 from tracer.data.own_probe import OwnRecord, Probes
 from tracer.diagnosis.own_rules import Rules
 from tracer.heads.own_measures import Measures
-from tracer.hooks.inputs import Inputs, has_values, is_blind
+from tracer.hooks.inputs import Inputs, has_values
 from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import bare
 from tracer.huggingface.architectures import Layout
@@ -47,9 +46,8 @@ from tracer.tracking.scalar_functions import ScalarFunctions, Scalars
 from tracer.tracking.telling import OnFinding, OnRecord, Telling
 from tracer.tracking.tracking import say
 from tracer.watching import lifetime
-from tracer.watching.calls import Calls
 from tracer.watching.entrance import Entrance
-from tracer.watching.every_update import EveryUpdate, Loss, write
+from tracer.watching.every_update import EveryUpdate, Loss
 from tracer.watching.finite_check import FiniteCheck
 from tracer.watching.first_bad import NotFinite
 from tracer.watching.gathering import Gathering
@@ -57,18 +55,18 @@ from tracer.watching.guard import RecorderGuard
 from tracer.watching.held_out import HeldOut
 from tracer.watching.kept_sequences import kept
 from tracer.watching.loop_clamps import LoopClamps
-from tracer.watching.one_record import Begun, OneRecord
+from tracer.watching.model_calls import ModelCalls
+from tracer.watching.one_record import OneRecord
 from tracer.watching.optimizer_steps import OptimizerSteps
 from tracer.watching.pace import Pace
-from tracer.watching.pipelines import rehearsed
 from tracer.watching.probing import Probing
 from tracer.watching.ranks import Ranks
 from tracer.watching.rerun import Rerun, said
 from tracer.watching.run_place import RunPlace
+from tracer.watching.run_rows import RunRows
 from tracer.watching.signs import Signs
 from tracer.watching.training_passes import LargestLogits, Looks
 from tracer.watching.undisturbed import undisturbed
-from tracer.watching.updates import unknown
 from tracer.watching.weight_snapshots import Snapshots, rebuilding
 from tracer.watching.wrong_options import refuse_wrong_options
 
@@ -124,7 +122,7 @@ class LoopRecorder:
         self._facts |= {"scalars": names} if (names := self._recording.functions.names) else {}
         looks: Looks = "every" if again is not None and max_logits == "share" else max_logits
         self._largest = LargestLogits(looks, self.pace, self.ranks)
-        self._evaluation, self._every = float("nan"), EveryUpdate(self.pace)
+        self._every = EveryUpdate(self.pace)
         self._finite, self._signs, self._not_finite = FiniteCheck(self.pace), Signs(self.model), NotFinite()
         self._record = OneRecord(
             self.model, self.pace, self._recording, self._signs, Snapshots(self.model, snapshot_mb), self.ranks,
@@ -132,14 +130,21 @@ class LoopRecorder:
         )  # fmt: skip
         self._gathering, self._entrance = Gathering(self.ranks), Entrance()
         self._guard = RecorderGuard(self._entrance, self.pace, self._gathering.may_wait, self._ends)
-        self._made, self._called, self._blind = 0, False, False
+        self._rows = RunRows(
+            self._recording, self._record, self._every, self._signs, self._largest, self._finite, self._not_finite,
+            self._gathering, self.ranks, self.pace,
+        )  # fmt: skip
+        self._made = 0
         self._forked = False
         """Is this a forked process, in which `step` has not said so yet?"""
         place.take(self.model, self.ranks.rank)
-        self._calls: Calls | None = Calls(model, self._call_begins, self._call_ended)
+        self._calls = ModelCalls(
+            model, self._guard, self._entrance, self.pace, self._record, self._every, self._signs, self._finite,
+            self._largest, self._known,
+        )  # fmt: skip
         self._optimizers = OptimizerSteps(
             self.model, self._guard, self._entrance, self._every, self._finite, self._record,
-            lambda: self._called, self.check,
+            lambda: self._calls.any, self.check,
         )  # fmt: skip
         lifetime.enters(self)
 
@@ -186,13 +191,13 @@ class LoopRecorder:
         if self._forked:
             self._forked = False
             say(f"manyeyes records nothing here: {lifetime.FORKED}")
-        if self.off is not None or self._calls is None:
+        if self.off is not None or not self._calls.heard:
             self._detach(optimizers=self._entrance.of_one)
             if self._clamps.clamps:  # whose windows go on
                 self.steps = self.steps + 1 if at is None else at
             return
         with self._entrance, self._guard.safely(), self._entrance.alone():
-            if not self._called:
+            if not self._calls.any:
                 raise CannotWatch(
                     "step() came before any call of the model in training: is it the one that was given to "
                     "tracer.watch, and not a copy, that is trained?"
@@ -207,7 +212,7 @@ class LoopRecorder:
                 return
             self._commit()
             self._made += 1
-            self._called = self.probing is not None  # a sample before the first step is no call in the training
+            self._calls.any = self.probing is not None  # a sample before the first step is no call in the training
             self.steps = self.steps + 1 if at is None else at
             alone, last = self.ranks.world == 1, self._record.step
             due = self.pace.due(self.steps, last) if alone else self.steps >= self._gathering.next
@@ -218,11 +223,11 @@ class LoopRecorder:
 
     def evaluated(self, loss: float) -> None:
         """Take along the loss of the loop's own evaluation of the model as it is now; of several processes, in all."""
-        if self.off is None and self._calls is not None:
+        if self.off is None and self._calls.heard:
             with self._entrance, self._guard.safely():
                 if self._record.row is None and self.probing is not None:  # else it is that of the first record
                     self._measure()
-                self._evaluation = float(loss)
+                self._rows.evaluation = float(loss)
 
     def log(self, numbers: Mapping[str, Any]) -> None:
         """Keep any numbers by name, at any step: `recorder.log({"accuracy": 0.5, "mass": array})`.
@@ -233,7 +238,7 @@ class LoopRecorder:
         the trace has the latest of each name, an array too. A name once used keeps its kind, also in a job that goes on
         with the run; what cannot be kept is told in a warning, once a name. Of several processes rank 0's are kept.
         """
-        if self.off is None and self._calls is not None:
+        if self.off is None and self._calls.heard:
             with self._entrance, self._guard.safely():
                 kept = self._recording.own.keep(numbers, LOGGED)
                 self._every.logged({name: x for name, x in kept.items() if not isinstance(x, np.ndarray)})
@@ -246,7 +251,7 @@ class LoopRecorder:
         ValueError says what can be no clamp, here or in the pass that would hold it. Where several processes train,
         each must call it.
         """
-        if self._calls is None and self.off is None:
+        if not self._calls.heard and self.off is None:
             raise ValueError("no clamp can be held: the recorder is closed")
         with self._entrance:
             self._clamps.hold(clamps)
@@ -268,7 +273,7 @@ class LoopRecorder:
                         self._record.snapshots.take(self.probing.writer, self.steps, last=True)
                 if together:
                     self._commit()
-                if lost := self._lost():
+                if lost := self._rows.lost:
                     say(f"manyeyes kept no {', '.join(lost)} of what was logged last: no record came after it")
         self._detach()
         self._clamps.end()  # no sooner: what is held holds where nothing is recorded any more, too
@@ -277,67 +282,24 @@ class LoopRecorder:
         except Exception as problem:
             say(f"manyeyes could not finish {self.dir}: {problem}")
 
-    def _lost(self) -> list[str]:
-        """Names that were logged, of which neither a record nor an update has the latest value."""
-        waiting = self._recording.own.waiting.items()
-        return [name for name, value in waiting if isinstance(value, np.ndarray) or name in self._every.waiting]
-
     def _finish(self, error: BaseException | None = None) -> None:
         """Say in the run how it ended."""
         probing, self.probing = self.probing, None
         if probing is None or probing.writer is None:
             return
-        facts: dict[str, Any] = {} if error is None else {"error": f"{type(error).__name__}: {error}"}
-        facts |= {"recording_stopped": self.off} if self.off else {}
-        facts |= {"divergence": self._not_finite.facts} if self._not_finite.facts else {}
-        stopped = error is not None or self.off or self.should_stop
-        status = "diverged" if self._not_finite.facts else "stopped" if stopped else "finished"
-        if self._recording.writer is None:  # the first record failed
-            self._recording.begin(probing.writer, list(probing.params))
-        with contextlib.ExitStack() as ending:  # each, the last first, whatever the others raise
-            ending.callback(self.ranks.leave)
-            ending.callback(self._recording.end, status, {**facts, "step": self.steps})
-            if self.ranks.world == 1:  # of several processes, what has not become that of all is of none
-                write(probing.writer, self._every.take())
+        self._rows.end(probing, self.steps, error, self.off, self.should_stop)
         if self._rerun is not None and not self.off:
             self._rerun.finish(self.dir)
             say(f"manyeyes, {self.dir.name}: {said(self.replayed)}")
 
-    def _call_begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The model is called, by the training or by an evaluation."""
-        if self.off is not None or self._calls is None or self._record.asking or rehearsed():
-            return
-        if torch.is_grad_enabled():
-            self._entrance.trains()
-        with self._entrance.unless_busy() as free, self._guard.safely():
-            if not free or self._calls is None:
-                return
-            self._blind = is_blind(args, kwargs)
-            if self._blind:  # an empty batch, or a dry run: nothing of it is measured
-                self._called = True
-                return
-            if self.probing is None:
-                self._called = True
-                if not self._made and not torch.is_grad_enabled():  # a sample before a training that has gradients
-                    return
-                self._first_call(args, kwargs)
-            if self.off is not None:
-                return
-            self._every.called(args, kwargs)
-            if torch.is_grad_enabled():
-                self._finite.called(args, kwargs)
-                with self.pace.checks():
-                    self._signs.called(args, kwargs, record=self._record.row is not None)
-            self._largest.pass_begins(self._calls.at, args, kwargs)
-
-    def _call_ended(self, module: nn.Module, kwargs: dict[str, Any], output: Any) -> None:
-        with self._entrance.unless_busy() as free, self._guard.safely():
-            if not free or self._blind or self._record.asking:
-                return
-            self._every.returned(module, kwargs, output)
-            if self._record.row is not None and torch.is_grad_enabled():
-                with self._guard.looking():
-                    self._signs.returned(output)
+    def _known(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """The model is called, in training or in an evaluation: has it been measured, or is it now?"""
+        if self.probing is None:
+            self._calls.any = True
+            if not self._made and not torch.is_grad_enabled():  # a sample before a training that has gradients
+                return False
+            self._first_call(args, kwargs)
+        return True
 
     def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep a few rows, and measure them."""
@@ -391,51 +353,10 @@ class LoopRecorder:
             self._diverged()
 
     def _commit(self) -> None:
-        """The row of the last measurement, now that its step is over; and what is known of the updates before it."""
-        begun, probing = self._record.ends(), self.probing
-        if probing is None:
-            self._evaluation = float("nan")  # of weights that no record is about
-        elif begun is not None:
-            self._complete(begun, probing)
-        elif (writer := probing.writer) is not None and self.ranks.world == 1:
-            if not self._every.due() and self._not_finite.first is None:
-                return
-            write(writer, self._dated(self._every.take()))
-
-    def _complete(self, begun: Begun, probing: Probing) -> None:
-        """A record of what all processes found."""
-        alone = self.ranks.world == 1
-        with self.pace.timed():
-            row, updates = begun.row | self._signs.row(), self._every.take()
-            norms = unknown(probing.params, probing.heads) if begun.update is None else begun.update.norms()
-            wrong = self._gathering.of_all(
-                row, self._record.step, updates, norms, self._largest.of_record(), probing,
-                0 if alone else self.pace.next_after(self.steps, self._made), self._recording.telling.stop,
-            )  # fmt: skip
-            if wrong:
-                self._switch_off(wrong)
-                return
-            self._write(row, self._dated(updates), probing)
-        broken = self._not_finite.since is not None or not math.isfinite(row.get("train_loss", 0.0))
-        if broken and not alone and self.off is None and self._not_finite.facts is None:
+        if wrong := self._rows.commit(self.probing, self.steps, self._made):
+            self._switch_off(wrong)
+        elif self._rows.broken and self.off is None:
             self._diverged()
-
-    def _write(self, row: dict[str, Any], updates: dict[str, np.ndarray], probing: Probing) -> None:
-        if math.isfinite(self._evaluation):
-            row["val_loss"], self._evaluation = self._evaluation, float("nan")
-        step, writer = self._record.step, probing.writer
-        if writer is not None:
-            write(writer, updates)
-            writer.status("training", {"step": self.steps, "cost": self.pace.cost()})
-        self._recording.write(step, row)
-        if writer is not None:
-            self._finite.recorded(step, row)
-
-    def _dated(self, updates: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Updates that are about to be written: the first of them whose loss was not finite is remembered."""
-        told = updates["told"] > 0
-        self._not_finite.dated(updates["step"][told], updates["train_loss"][told])
-        return updates
 
     def _diverged(self) -> None:
         """Not finite: say where first, keep what was recorded, and stop recording."""
@@ -467,8 +388,6 @@ class LoopRecorder:
     def _detach(self, optimizers: bool = True) -> None:
         self._record.let_go()
         self._largest.end()
-        if self._calls is not None:
-            self._calls.remove()
-            self._calls = None
+        self._calls.remove()
         if optimizers:
             self._optimizers.remove()

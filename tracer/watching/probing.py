@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from tracer.data import probes
 from tracer.data.any_tokenizer import Words
 from tracer.data.own_probe import OwnRecord, Probe
+from tracer.heads.averages import of_probes, with_errors
 from tracer.heads.row_block import OwnRows
 from tracer.hooks.discovered import DiscoveredAttention, holding
 from tracer.hooks.inputs import Inputs, batch_axis_first, logits_of
@@ -192,15 +193,14 @@ class Probing:
         try:
             with watcher:
                 self._control.run(self.model)
-            control = watcher.arrays(("induction", "induction" + SE))
+            control = watcher.arrays(with_errors(["induction"]))
             watcher.own = self.own.measures.on("repeat")
             with watcher:
                 output = self._repeat.run(self.model)
         finally:
             watcher.rows, watcher.repeats = FIRST_ROW_ON, None
-        names = (*REPEAT_MEASURES, *(name + SE for name in REPEAT_MEASURES), *_own_names(watcher.own))
-        row: dict[str, Any] = watcher.arrays(names)
-        row |= {name.replace("induction", "induction_control"): value for name, value in control.items()}
+        names = (*with_errors(REPEAT_MEASURES), *_own_names(watcher.own))
+        row: dict[str, Any] = of_probes({}, watcher.arrays(names), control)
         if with_patterns:
             pictures.append(watcher.pictures(N_PROMPTS, self._width))
         return row | self._repeat_losses(output, tokens, self._period)
@@ -340,7 +340,7 @@ class Probing:
 
 def _own_names(own: OwnRows | None) -> tuple[str, ...]:
     """Variables of a user's measures, with their standard errors."""
-    return () if own is None else (*own.names, *(name + SE for name in own.names))
+    return () if own is None else with_errors(own.names)
 
 
 def _width(layers: list[Layer], n_prompts: int) -> int:

@@ -189,6 +189,10 @@ class OwnRecord:
         yield from (one.row for one in self.measures.all)
         yield from (probe.loss(name) for name, probe in self.probes.items())
 
+    def sequences(self, text: int, repeat: int) -> dict[str, int]:
+        """Of each probe that a measure is a mean over, `text` and `repeat` of those that are ours."""
+        return {"text": text, "repeat": repeat, **{name: len(one.tokens) for name, one in self.probes.items()}}
+
     @property
     def facts(self) -> dict[str, Any]:
         """For run.json, as text: from there nothing is imported."""

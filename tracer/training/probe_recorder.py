@@ -30,14 +30,13 @@ from tracer.model import QK_TAPS, Transformer
 from tracer.model.layers import with_sink
 from tracer.store import Variable
 from tracer.store.chunks import MOST_CHUNK
-from tracer.store.trace_layout import TraceLayout, layout, own_variables
+from tracer.store.trace_layout import HEAD_MEANS, TraceLayout, kept_prompts, layout, own_variables
 
 SCALARS = (
     "train_loss", "val_loss", "icl_score", "repeat_loss", "first_copy_loss", "tokens_seen", "step_ms", "clip_factor",
     "learning_rate",
 )  # fmt: skip
-UNSURE = (*(name for name in HEAD_MEASURES if name != "max_logit"),
-          "val_loss", "icl_score", "repeat_loss", "first_copy_loss")  # fmt: skip
+UNSURE = (*HEAD_MEANS, "val_loss", "icl_score", "repeat_loss", "first_copy_loss")
 """Means over the rows of a probe: their standard errors are recorded too."""
 Read = tuple[Tensor, Tensor]
 STREAM, VALUES = "blocks.0.hook_resid_pre", ("hook_v",)
@@ -139,19 +138,17 @@ class ProbeRecorder:
     def layout(self) -> TraceLayout:
         """The variables and coordinates of this run's trace."""
         c = self.config
-        names = [f"text {i}" for i in range(self.n_text)] + [f"repeat {i}" for i in range(self.n_repeat)]
-        tokens = np.full((len(names), self.width), -1, np.int64)
-        for i, row in enumerate(self._prompts()):
-            tokens[i, : len(row)] = row.cpu().numpy()
+        prompts = kept_prompts(self.val[: self.n_text].tolist(), self.repeat_tokens[: self.n_repeat].tolist())
         setting = Setting.of(self.d_vocab, c.n_ctx)
         variables, coords = layout(
-            (c.n_layers, c.n_heads), self.params, names, tokens,
-            [token_strings(self.tokenizer, [int(t) for t in row if t >= 0]) for row in tokens],
+            (c.n_layers, c.n_heads), self.params, prompts, self.width, lambda ids: token_strings(self.tokenizer, ids),
             scalars=SCALARS, unsure={name: self._sequences(name) for name in UNSURE},
             attrs=lambda name: MEASURES[name].attributes(setting), tokens_are="the probe prompts",
         )  # fmt: skip
         own = self.own.rows if self.loss is None else (*self.own.rows, self.loss)
-        variables |= own_variables((c.n_layers, c.n_heads), own, self._rows_of)
+        variables |= own_variables(
+            (c.n_layers, c.n_heads), own, self.own.sequences(len(self.val), len(self.repeat_tokens))
+        )  # fmt: skip
         said = MEASURES["loss_by_position"].attributes(setting)
         variables["loss_by_position"] = Variable(("pos",), (c.n_ctx,), attrs=said)
         variables["tokens_seen"] = Variable((), (), "float64", MEASURES["tokens_seen"].attrs)
@@ -168,10 +165,6 @@ class ProbeRecorder:
         if name == "icl_score":
             return len(self.context.full)
         return len(self.repeat_tokens if name in (*REPEAT_MEASURES, "repeat_loss") else self.val)
-
-    def _rows_of(self, probe: str) -> int:
-        """Sequences of a probe that a user's measure is a mean over."""
-        return len({"text": self.val, "repeat": self.repeat_tokens, **self.own_tokens}[probe])
 
     @torch.inference_mode()
     def measure(self, model: Transformer, with_patterns: bool, with_context: bool = True) -> dict[str, np.ndarray]:
@@ -262,10 +255,6 @@ class ProbeRecorder:
             targets = self.repeat_tokens[:n_rows, at.start : at.stop + 1]
             found[name] = probes.per_token_loss(_logits(model, x, z, at), targets).mean(1)
         return found
-
-    def _prompts(self) -> list[Tensor]:
-        """The prompts whose patterns are kept: the first rows of Probe D, then of Probe R."""
-        return [*self.val[: self.n_text, : self.width], *self.repeat_tokens[: self.n_repeat, : self.width]]
 
     def _patterns(self, model: Transformer, layer: int, text: dict[str, Tensor], repeat: dict[str, Tensor]) -> Tensor:
         """One layer's patterns of the kept prompts, [prompt head query_pos key_pos]; NaN beyond a prompt's end."""

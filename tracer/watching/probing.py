@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -30,13 +31,14 @@ from tracer.hooks.sites import Layer, plain
 from tracer.measures import HEAD_MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
 from tracer.measures.gradients import fetch
 from tracer.store import Run, RunWriter
+from tracer.store.trace_layout import HEAD_MEANS, kept_prompts
 from tracer.torch_internals import tree_leaves
 from tracer.tracking.tracking import say
 from tracer.watching import causality, first_bad, head_weights, stream
 from tracer.watching.held_out import HeldOut
 from tracer.watching.loop_clamps import LoopClamps
 from tracer.watching.ranks import Ranks, sharded, split_over
-from tracer.watching.run_directory import PROBE_ROWS, UNSURE, FirstLook, RunDirectory
+from tracer.watching.run_directory import PROBE_ROWS, FirstLook, RunDirectory
 from tracer.watching.undisturbed import undisturbed
 from tracer.watching.watcher import FIRST_ROW_ON, Watcher
 
@@ -126,7 +128,7 @@ class Probing:
 
     def _of_heads(self, output: Any) -> dict[str, Any]:
         """The measures of heads in the pass that has just run, and gave this; none where the first showed no heads."""
-        names = (*TEXT_MEASURES, *(name + SE for name in TEXT_MEASURES if name in UNSURE))
+        names = (*TEXT_MEASURES, *(name + SE for name in TEXT_MEASURES if name in HEAD_MEANS))
         try:
             on_text = {} if self.no_heads else self.watcher.arrays((*names, *_own_names(self.watcher.own)))
         except NoHeads:
@@ -329,13 +331,12 @@ class Probing:
             return {}
         return {name: made}
 
-    def _prompts(self) -> dict[str, list[int]]:
+    def _prompts(self) -> dict[str, Sequence[int]]:
         """The kept sequences by name: their token ids, or nothing where the model reads none."""
         kept, tokens = self.watcher.n_kept, self.watcher.tokens
-        found = {f"text {i}": tokens[i].tolist() if tokens is not None else [] for i in range(kept)}
-        if self._repeat is not None and self._repeat.tokens is not None:
-            found |= {f"repeat {i}": self._repeat.tokens[i].tolist() for i in range(N_PROMPTS)}
-        return found
+        text = [[]] * kept if tokens is None else tokens[:kept].tolist()
+        repeat = None if self._repeat is None else self._repeat.tokens
+        return kept_prompts(text, [] if repeat is None else repeat[:N_PROMPTS].tolist())
 
 
 def _own_names(own: OwnRows | None) -> tuple[str, ...]:

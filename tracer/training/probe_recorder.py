@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tracer.config import RecordConfig, TrainConfig
 from tracer.data import Data, probes, token_strings
-from tracer.data.own_probe import OwnRecord
+from tracer.data.own_probe import OwnRecord, loss_on
 from tracer.heads import pattern, probe_errors, probe_scores, stats
 from tracer.heads.averages import own_means
 from tracer.heads.blocks import HeadStats
@@ -26,6 +26,7 @@ from tracer.heads.row_maxima import row_maxima
 from tracer.interventions.edits import recording
 from tracer.interventions.replacements import pattern_tap
 from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, Measure, Setting, gradients
+from tracer.measures.stream_size import resid_rms
 from tracer.model import QK_TAPS, Transformer
 from tracer.model.layers import with_sink
 from tracer.store import Variable
@@ -213,7 +214,7 @@ class ProbeRecorder:
             "val_loss" + SE: probes.standard_error(_of_rows(probes.mean_loss(loss, self.counted, 1), self.counted)),
             "loss_by_position": probes.mean_loss(loss, self.counted, 0),
             "resid_rms": torch.stack(
-                [_rms(text[name]) for name in (STREAM, *(f"blocks.{i}.hook_resid_post" for i in layers))]
+                [resid_rms(text[name]) for name in (STREAM, *(f"blocks.{i}.hook_resid_post" for i in layers))]
             ),
         }
         if with_patterns:
@@ -226,7 +227,7 @@ class ProbeRecorder:
         """The loss on a probe of the user's, and what is measured of heads there."""
         asked = self.own.measures.on(probe)
         with recording(*QK_TAPS, *_held_patterns(model), *VALUES) as seen:
-            row = {f"{probe}_loss": probes.per_token_loss(model(tokens), tokens).mean()}
+            row = loss_on(probe, model(tokens), tokens)
         found = []
         for layer in range(self.config.n_layers if asked else 0):
             of = _stats(model, layer, seen, tokens, None, asked)
@@ -342,7 +343,3 @@ def _logits(model: Transformer, x: Tensor, z: Tensor, at: slice) -> Float[Tensor
     """The logits at these positions: from the last block's heads on, each goes by itself."""
     last = model.blocks[-1]
     return model.logits(last.finish(x[:, at], last.attn.write(z[:, at])))
-
-
-def _rms(stream: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, ""]:
-    return stream.float().pow(2).mean(-1).sqrt().median()

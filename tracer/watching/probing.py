@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from tracer.data import probes
 from tracer.data.any_tokenizer import Words
-from tracer.data.own_probe import OwnRecord, Probe
+from tracer.data.own_probe import OwnRecord, Probe, loss_on
 from tracer.heads.averages import of_probes, with_errors
 from tracer.heads.row_block import OwnRows
 from tracer.hooks.discovered import DiscoveredAttention, holding
@@ -218,9 +218,7 @@ class Probing:
             row: dict[str, Any] = {} if self.no_heads else watcher.arrays(_own_names(watcher.own))
         finally:
             watcher.own, watcher.rows = None, FIRST_ROW_ON
-        logits = logits_of(output, tokens)
-        loss = {} if logits is None else {f"{probe}_loss": probes.per_token_loss(logits.float(), tokens).mean()}
-        return row | fetch(loss)
+        return row | fetch(loss_on(probe, logits_of(output, tokens), tokens))
 
     def _repeat_losses(self, output: Any, tokens: Tensor, period: int) -> dict[str, Any]:
         """Of Probe R, when every token has logits."""

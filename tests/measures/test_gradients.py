@@ -144,6 +144,10 @@ def test_norms_together_are_what_clipping_sees() -> None:
     assert total.item() == pytest.approx(torch.nn.utils.clip_grad_norm_(params.values(), 1.0).item(), rel=1e-6)
 
 
+def test_fetch_of_nothing_is_nothing() -> None:
+    assert gradients.fetch({}) == {}
+
+
 def test_fetch_keeps_names_shapes_and_values() -> None:
     results = {"a": torch.arange(6.0).reshape(1, 2, 3), "b": torch.tensor(7.0), "c": torch.tensor([math.nan, -1])}
     fetched = gradients.fetch(results)

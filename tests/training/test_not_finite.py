@@ -15,11 +15,11 @@ from tests.tiers import quick
 from tests.training.test_own_loss import each
 from tests.trainings import tiny
 from tests.watching.test_first_bad import NanGradient
+from tracer.diagnosis.growth import BEFORE
 from tracer.files.sealed import pack
 from tracer.store.layout import resume_path
 from tracer.store.snapshots import load_tensors
 from tracer.training import loop
-from tracer.training.divergence import BEFORE
 from tracer.training.own_loss import LossBatch
 
 FIRST, AT = 6, 8

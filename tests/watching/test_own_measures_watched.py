@@ -107,3 +107,18 @@ def test_a_model_without_heads_has_the_loss_of_the_probe(here: Path) -> None:
         trained(language(), rows(4), "r", probes={"mine": tracer.Probe(TOKENS % 3, {"x": [(3, 1)] * 3})})
     trace = tracer.open_run("r").trace
     assert "mine_x" not in trace and trace.mine_loss.notnull().all()
+
+
+def test_a_classifier_has_the_scores_of_the_probe_and_no_loss(here: Path) -> None:
+    layer, dice = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), torch.Generator().manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Embedding(20, 16), layer, torch.nn.Flatten(), torch.nn.Linear(16 * 16, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with tracer.watch(model, run="r", every=2, probes=OWN["probes"]) as recorder:
+        for _ in range(4):
+            ids = torch.randint(20, (8, 16), generator=dice)
+            loss = torch.nn.functional.cross_entropy(model(ids), ids[:, 0] % 3)
+            loss.backward()
+            optimizer.step()
+            recorder.step(loss)
+    trace = tracer.open_run("r").trace
+    assert recorder.off is None and trace.mine_two_back.notnull().all() and trace.mine_loss.isnull().all()

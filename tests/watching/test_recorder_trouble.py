@@ -164,7 +164,7 @@ def test_of_several_processes_one_in_trouble_goes_on_to_the_next_record(
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for why in ("first", "second"):
-            with recorder._safely():
+            with recorder._guard.safely():
                 raise ValueError(why)
     assert (recorder.off, told.trouble) == (("first", "") if off else (None, "first")) and len(said) == off
     recorder.ranks.world = 1

@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tracer.data.probes import per_token_loss
 from tracer.heads.own_measures import Measures, OwnMeasure, OwnMeasures, checked_name, given
 from tracer.measures import HEAD, PROBES, Measure
 from tracer.measures.described import always
@@ -97,7 +98,7 @@ class Probe:
     def loss(self, probe: str) -> Measure:
         """What is said of the loss on its rows."""
         return Measure(
-            name=checked_name(f"{probe}_loss"), label=f"Loss on {probe}", short="loss", unit="nats", low=0,
+            name=checked_name(loss_name(probe)), label=f"Loss on {probe}", short="loss", unit="nats", low=0,
             formula="mean cross-entropy of each next token", source=f"the probe {probe}", probe=probe, dims=("step",),
             worse="high",
         )  # fmt: skip
@@ -105,6 +106,17 @@ class Probe:
 
 Probes = str | Mapping[str, Probe] | Iterable[str | Mapping[str, Probe]] | None
 """What may be given as `probes=`."""
+
+
+def loss_name(probe: str) -> str:
+    return f"{probe}_loss"
+
+
+def loss_on(
+    probe: str, logits: Float[Tensor, "batch pos d_vocab"] | None, tokens: Int[Tensor, "batch pos"]
+) -> dict[str, Float[Tensor, ""]]:
+    """The mean loss on the rows of a probe, by its name in a trace; nothing where not every token has logits."""
+    return {} if logits is None else {loss_name(probe): per_token_loss(logits.float(), tokens).mean()}
 
 
 def on_targets(pairs: Pairs, block: RowBlock) -> Float[Tensor, "batch head query_pos"]:
@@ -188,6 +200,10 @@ class OwnRecord:
         """What is said of each variable that they add to a trace."""
         yield from (one.row for one in self.measures.all)
         yield from (probe.loss(name) for name, probe in self.probes.items())
+
+    def sequences(self, text: int, repeat: int) -> dict[str, int]:
+        """Of each probe that a measure is a mean over, `text` and `repeat` of those that are ours."""
+        return {"text": text, "repeat": repeat, **{name: len(one.tokens) for name, one in self.probes.items()}}
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     import xarray as xr
 
 GREW = 100.0
-"""The stream's size over that at the first record (or over 1, which is what a norm hands on, if it began smaller): the
-growth at which the replay of a divergence calls a value exploding (`tracer.training.divergence.GROWTH`). The demo's
-ends 6 % larger."""
+"""The growth from which a value explodes: of the stream over its size at the first record (or over 1, which is what a
+norm hands on, if it began smaller), and of a tensor before a loss that is not finite. Ours: activations of a healthy
+run stay within a factor of ten or so over a few dozen steps; the demo's stream ends 6 % larger."""
 BEFORE = " (weight before the step)"
-"""End of the name of a weight that stood there broken (`tracer.training.divergence.BEFORE`)."""
+"""End of the name of a weight that stood there broken: somebody else than the optimiser has changed it."""
 RECORDS = 7
 """With an update, from which update ratios are judged."""
 CLIPPED = 0.1

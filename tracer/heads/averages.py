@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from tracer.heads.blocks import HeadStats
-from tracer.measures import HEAD_MEASURES, REPEAT_MEASURES, SE
+from tracer.measures import HEAD_MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
 
 PerHead = dict[str, Float[Tensor, " head"]]
+T = TypeVar("T")
 
 
 def head_means(stats: HeadStats, rows: slice = slice(1, None), names: Iterable[str] = HEAD_MEASURES) -> PerHead:
@@ -45,11 +47,26 @@ def head_errors(stats: HeadStats, rows: slice = slice(1, None), names: Iterable[
     return dict(zip(found, spread.sqrt() / count.sum(1), strict=True))
 
 
-def own_means(stats: HeadStats, names: Iterable[str], rows: slice = slice(1, None)) -> PerHead:
-    """The same of measures of one's own, with their standard errors: `<name>` and `<name>_se`."""
+def with_errors(names: Iterable[str]) -> tuple[str, ...]:
+    """Variables of a trace: means, then their standard errors."""
+    names = tuple(names)
+    return (*names, *(name + SE for name in names))
+
+
+def means_and_errors(
+    stats: HeadStats, rows: slice = slice(1, None), names: Iterable[str] = HEAD_MEASURES
+) -> PerHead:  # fmt: skip
+    """`head_means` and `head_errors`, by their names in a trace."""
     names = list(names)
-    means, errors = head_means(stats, rows, names), head_errors(stats, rows, names)
-    return {name: means[name] for name in names} | {name + SE: errors[name] for name in names}
+    errors = head_errors(stats, rows, names)
+    return head_means(stats, rows, names) | {name + SE: error for name, error in errors.items()}
+
+
+def own_means(stats: HeadStats, names: Iterable[str], rows: slice = slice(1, None)) -> PerHead:
+    """The same of measures of one's own, and nothing else."""
+    names = list(names)
+    found = means_and_errors(stats, rows, names)
+    return {name: found[name] for name in with_errors(names)}
 
 
 def _together(
@@ -60,6 +77,13 @@ def _together(
     return found, torch.stack([stats[name][..., rows] for name in found])
 
 
+def of_probes(text: Mapping[str, T], repeat: Mapping[str, T], control: Mapping[str, T]) -> dict[str, T]:
+    """What a trace has of heads, of three probes: from Probe R what is not of text, induction from its control, too."""
+    without = {name.replace("induction", "induction_control"): x for name, x in control.items()}
+    of_repeat = {name: x for name, x in {**repeat, **without}.items() if name.removesuffix(SE) not in TEXT_MEASURES}
+    return {**text, **of_repeat}
+
+
 def probe_scores(text: HeadStats, repeat: HeadStats, control: HeadStats, second_copy: slice) -> PerHead:
     """The head measures of a trace: on held-out text, on Probe R's second copy, and on its control.
 
@@ -67,16 +91,11 @@ def probe_scores(text: HeadStats, repeat: HeadStats, control: HeadStats, second_
     rows, must both have been given Probe R's own tokens, so that they read the same keys.
     """
     on_repeat = head_means(repeat, second_copy, REPEAT_MEASURES)
-    without = head_means(control, second_copy, ["induction"])
-    return {
-        **head_means(text),
-        **{name: on_repeat[name] for name in REPEAT_MEASURES},
-        "induction_control": without["induction"],
-    }
+    return of_probes(head_means(text), on_repeat, head_means(control, second_copy, ["induction"]))
 
 
 def probe_errors(text: HeadStats, repeat: HeadStats, control: HeadStats, second_copy: slice) -> PerHead:
     """The standard errors of these scores, by their names in a trace; max_logit, a maximum, has none."""
-    found = {**head_errors(text), **head_errors(repeat, second_copy, REPEAT_MEASURES)}
-    found["induction_control"] = head_errors(control, second_copy, ["induction"])["induction"]
+    on_repeat = head_errors(repeat, second_copy, REPEAT_MEASURES)
+    found = of_probes(head_errors(text), on_repeat, head_errors(control, second_copy, ["induction"]))
     return {name + SE: error for name, error in found.items()}

@@ -83,6 +83,8 @@ def update_ratio(update_norm: Tensor, weight_norm: Tensor) -> Tensor:
 
 def fetch(results: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
     """All results as numpy arrays of float32, through a single transfer from the device."""
+    if not results:
+        return {}
     flat = torch.cat([value.detach().float().flatten() for value in results.values()]).cpu().numpy()
     ends = np.cumsum([value.numel() for value in results.values()])[:-1]
     pieces = np.split(flat, ends)

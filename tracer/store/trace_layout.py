@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
 
 from tracer.measures import HEAD, HEAD_MEASURES, PARAM_MEASURES, SE, SEQUENCES, Measure, Setting
 from tracer.measures.gradients import MATRICES
@@ -14,6 +13,8 @@ from tracer.store.trace import Variable
 
 NOWHERE = Setting(0, 0, 0)
 """For values at chance that a user gave, which depend on nothing."""
+HEAD_MEANS = tuple(name for name in HEAD_MEASURES if name != "max_logit")
+"""Of heads what is a mean over sequences, whose standard error is recorded too."""
 TraceLayout = tuple[dict[str, Variable], dict[str, Any]]
 """The variables, and the coordinates as (dims, values, attributes)."""
 
@@ -30,17 +31,20 @@ def without_heads(
     return variables, {"param": (("param",), np.array(names), {})}
 
 
-def own_variables(
-    heads: tuple[int, int], rows: Iterable[Measure], sequences: Callable[[str], int]
-) -> dict[str, Variable]:
-    """Of a user's measures and probes; `sequences` of a probe, by its name, that a measure of heads is a mean over."""
+def own_variables(heads: tuple[int, int], rows: Iterable[Measure], sequences: Mapping[str, int]) -> dict[str, Variable]:
+    """Of a user's measures and probes; `sequences` of each probe that a measure of heads is a mean over."""
     variables: dict[str, Variable] = {}
     for row in rows:
         shape = heads if row.dims == HEAD else ()
         variables[row.name] = own = Variable(row.dims[1:], shape, attrs=row.attributes(NOWHERE))
         if row.dims == HEAD:
-            variables[row.name + SE] = _error(row.name, own, sequences(row.probe))
+            variables[row.name + SE] = _error(row.name, own, sequences[row.probe])
     return variables
+
+
+def kept_prompts(text: Iterable[Sequence[int]], repeat: Iterable[Sequence[int]]) -> dict[str, Sequence[int]]:
+    """The sequences whose patterns are kept, by name: token ids of held-out text, or of a batch, and of Probe R."""
+    return {f"{probe} {i}": ids for probe, rows in (("text", text), ("repeat", repeat)) for i, ids in enumerate(rows)}
 
 
 def _error(name: str, of: Variable, sequences: int) -> Variable:
@@ -52,18 +56,23 @@ def _error(name: str, of: Variable, sequences: int) -> Variable:
 def layout(
     heads: tuple[int, int],
     params: Iterable[str],
-    prompts: Iterable[str],
-    tokens: Int[np.ndarray, "prompt width"],
-    strings: list[list[str]],
+    prompts: Mapping[str, Sequence[int]],
+    width: int,
+    strings: Callable[[Sequence[int]], list[str]],
     *,
     scalars: Iterable[str],
     unsure: Mapping[str, int],
     attrs: Callable[[str], dict[str, str | float]],
     tokens_are: str,
 ) -> TraceLayout:
-    """`heads`: layers, and heads in each; `unsure`: measures whose standard errors are recorded too, and of how many
-    sequences they are means."""
-    width = tokens.shape[1]
+    """`heads`: layers, and heads in each; `prompts`: token ids whose patterns are kept, up to `width` of each, and
+    `strings` what they say; `unsure`: measures whose standard errors are recorded too, and of how many sequences they
+    are means."""
+    tokens, said = np.full((len(prompts), width), -1, np.int64), []
+    for row, ids in zip(tokens, prompts.values(), strict=True):
+        kept = ids[:width]
+        row[: len(kept)] = kept
+        said.append(strings(kept))
     variables = {name: Variable(("layer", "head"), heads, attrs=attrs(name)) for name in HEAD_MEASURES}
     by_matrix = ("layer", "head", "matrix"), (*heads, len(MATRICES))
     variables |= {f"head_{name}": Variable(*by_matrix, attrs=attrs(f"head_{name}")) for name in PARAM_MEASURES}
@@ -74,7 +83,7 @@ def layout(
         ("prompt", "layer", "head", "query_pos", "key_pos"), (len(tokens), *heads, width, width), "float16",
         attrs("pattern"),
     )  # fmt: skip
-    told = {"long_name": f"token ids of {tokens_are}; -1: no token", "strings": strings}
+    told = {"long_name": f"token ids of {tokens_are}; -1: no token", "strings": said}
     return variables, {
         "layer": (("layer",), np.arange(heads[0]), {}),
         "head": (("head",), np.arange(heads[1]), {}),

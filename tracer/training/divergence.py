@@ -4,7 +4,7 @@
 2. Each replayed step records the largest magnitude at every tap, of every gradient and of every weight, per head where
    there are heads.
 3. The first non-finite value in (step, order of computation) is the place; the first activation or gradient that grew
-   GROWTH-fold since it was first not zero is the warning that came before it.
+   GREW-fold since it was first not zero is the warning that came before it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tracer.diagnosis.growth import BEFORE, GREW
 from tracer.interventions.edits import HEAD_AXIS
 
-GRADIENT, WEIGHT, BEFORE = " (gradient)", " (weight)", " (weight before the step)"
-"""Ends of the names of what is no activation; the last is that of weights which somebody else has changed."""
-GROWTH = 100.0
-"""Ours: activations of a healthy run stay within a factor of ten or so over a few dozen steps."""
+GRADIENT, WEIGHT = " (gradient)", " (weight)"
+"""Ends of the names of what is no activation, beside BEFORE."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class Watch:
                 if name.endswith((WEIGHT, BEFORE)) or not value:  # a bias that starts at 0 may well grow
                     continue
                 start = self.first_seen.setdefault((name, head), value)
-                if self.exploding is None and value > GROWTH * max(start, 1e-6):
+                if self.exploding is None and value > GREW * max(start, 1e-6):
                     self.exploding = Sighting(step, name, layer, head, value)
         return True
 

@@ -19,6 +19,7 @@ from tracer.config.fields import to_dict
 from tracer.data.counting import unigram_loss
 from tracer.data.own_probe import Probes
 from tracer.data.own_source import Make
+from tracer.diagnosis.growth import BEFORE
 from tracer.diagnosis.own_rules import Rules
 from tracer.heads.own_measures import Measures
 from tracer.interventions.edits import recording
@@ -32,7 +33,7 @@ from tracer.store.provenance import process, provenance
 from tracer.tracking.scalar_functions import Scalars
 from tracer.tracking.telling import OnFinding, OnRecord, Telling
 from tracer.training.clamping import named_again, with_these
-from tracer.training.divergence import BEFORE, GRADIENT, WEIGHT, Watch
+from tracer.training.divergence import GRADIENT, WEIGHT, Watch
 from tracer.training.extras import Extras
 from tracer.training.interrupts import any_process, interrupts
 from tracer.training.job import Job, Losses, check_loss, forward_backward, hold, load_state, prepare, state_of, update

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tracer.config import RecordConfig, TrainConfig
 from tracer.data import Data, probes, token_strings
-from tracer.data.own_probe import OwnRecord
+from tracer.data.own_probe import OwnRecord, loss_on
 from tracer.heads import pattern, probe_errors, probe_scores, stats
 from tracer.heads.averages import own_means
 from tracer.heads.blocks import HeadStats
@@ -26,18 +26,18 @@ from tracer.heads.row_maxima import row_maxima
 from tracer.interventions.edits import recording
 from tracer.interventions.replacements import pattern_tap
 from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, Measure, Setting, gradients
+from tracer.measures.stream_size import resid_rms
 from tracer.model import QK_TAPS, Transformer
 from tracer.model.layers import with_sink
 from tracer.store import Variable
 from tracer.store.chunks import MOST_CHUNK
-from tracer.store.trace_layout import TraceLayout, layout, own_variables
+from tracer.store.trace_layout import HEAD_MEANS, TraceLayout, kept_prompts, layout, own_variables
 
 SCALARS = (
     "train_loss", "val_loss", "icl_score", "repeat_loss", "first_copy_loss", "tokens_seen", "step_ms", "clip_factor",
     "learning_rate",
 )  # fmt: skip
-UNSURE = (*(name for name in HEAD_MEASURES if name != "max_logit"),
-          "val_loss", "icl_score", "repeat_loss", "first_copy_loss")  # fmt: skip
+UNSURE = (*HEAD_MEANS, "val_loss", "icl_score", "repeat_loss", "first_copy_loss")
 """Means over the rows of a probe: their standard errors are recorded too."""
 Read = tuple[Tensor, Tensor]
 STREAM, VALUES = "blocks.0.hook_resid_pre", ("hook_v",)
@@ -139,19 +139,17 @@ class ProbeRecorder:
     def layout(self) -> TraceLayout:
         """The variables and coordinates of this run's trace."""
         c = self.config
-        names = [f"text {i}" for i in range(self.n_text)] + [f"repeat {i}" for i in range(self.n_repeat)]
-        tokens = np.full((len(names), self.width), -1, np.int64)
-        for i, row in enumerate(self._prompts()):
-            tokens[i, : len(row)] = row.cpu().numpy()
+        prompts = kept_prompts(self.val[: self.n_text].tolist(), self.repeat_tokens[: self.n_repeat].tolist())
         setting = Setting.of(self.d_vocab, c.n_ctx)
         variables, coords = layout(
-            (c.n_layers, c.n_heads), self.params, names, tokens,
-            [token_strings(self.tokenizer, [int(t) for t in row if t >= 0]) for row in tokens],
+            (c.n_layers, c.n_heads), self.params, prompts, self.width, lambda ids: token_strings(self.tokenizer, ids),
             scalars=SCALARS, unsure={name: self._sequences(name) for name in UNSURE},
             attrs=lambda name: MEASURES[name].attributes(setting), tokens_are="the probe prompts",
         )  # fmt: skip
         own = self.own.rows if self.loss is None else (*self.own.rows, self.loss)
-        variables |= own_variables((c.n_layers, c.n_heads), own, self._rows_of)
+        variables |= own_variables(
+            (c.n_layers, c.n_heads), own, self.own.sequences(len(self.val), len(self.repeat_tokens))
+        )  # fmt: skip
         said = MEASURES["loss_by_position"].attributes(setting)
         variables["loss_by_position"] = Variable(("pos",), (c.n_ctx,), attrs=said)
         variables["tokens_seen"] = Variable((), (), "float64", MEASURES["tokens_seen"].attrs)
@@ -168,10 +166,6 @@ class ProbeRecorder:
         if name == "icl_score":
             return len(self.context.full)
         return len(self.repeat_tokens if name in (*REPEAT_MEASURES, "repeat_loss") else self.val)
-
-    def _rows_of(self, probe: str) -> int:
-        """Sequences of a probe that a user's measure is a mean over."""
-        return len({"text": self.val, "repeat": self.repeat_tokens, **self.own_tokens}[probe])
 
     @torch.inference_mode()
     def measure(self, model: Transformer, with_patterns: bool, with_context: bool = True) -> dict[str, np.ndarray]:
@@ -220,7 +214,7 @@ class ProbeRecorder:
             "val_loss" + SE: probes.standard_error(_of_rows(probes.mean_loss(loss, self.counted, 1), self.counted)),
             "loss_by_position": probes.mean_loss(loss, self.counted, 0),
             "resid_rms": torch.stack(
-                [_rms(text[name]) for name in (STREAM, *(f"blocks.{i}.hook_resid_post" for i in layers))]
+                [resid_rms(text[name]) for name in (STREAM, *(f"blocks.{i}.hook_resid_post" for i in layers))]
             ),
         }
         if with_patterns:
@@ -233,7 +227,7 @@ class ProbeRecorder:
         """The loss on a probe of the user's, and what is measured of heads there."""
         asked = self.own.measures.on(probe)
         with recording(*QK_TAPS, *_held_patterns(model), *VALUES) as seen:
-            row = {f"{probe}_loss": probes.per_token_loss(model(tokens), tokens).mean()}
+            row = loss_on(probe, model(tokens), tokens)
         found = []
         for layer in range(self.config.n_layers if asked else 0):
             of = _stats(model, layer, seen, tokens, None, asked)
@@ -262,10 +256,6 @@ class ProbeRecorder:
             targets = self.repeat_tokens[:n_rows, at.start : at.stop + 1]
             found[name] = probes.per_token_loss(_logits(model, x, z, at), targets).mean(1)
         return found
-
-    def _prompts(self) -> list[Tensor]:
-        """The prompts whose patterns are kept: the first rows of Probe D, then of Probe R."""
-        return [*self.val[: self.n_text, : self.width], *self.repeat_tokens[: self.n_repeat, : self.width]]
 
     def _patterns(self, model: Transformer, layer: int, text: dict[str, Tensor], repeat: dict[str, Tensor]) -> Tensor:
         """One layer's patterns of the kept prompts, [prompt head query_pos key_pos]; NaN beyond a prompt's end."""
@@ -353,7 +343,3 @@ def _logits(model: Transformer, x: Tensor, z: Tensor, at: slice) -> Float[Tensor
     """The logits at these positions: from the last block's heads on, each goes by itself."""
     last = model.blocks[-1]
     return model.logits(last.finish(x[:, at], last.attn.write(z[:, at])))
-
-
-def _rms(stream: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, ""]:
-    return stream.float().pow(2).mean(-1).sqrt().median()

@@ -22,6 +22,7 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
+from tracer.diagnosis.growth import GREW
 from tracer.heads.call import AttentionCall
 from tracer.hooks.inputs import Inputs
 from tracer.hooks.sites import plain
@@ -31,8 +32,6 @@ from tracer.watching import ranks
 from tracer.watching.head_weights import HeadMatrices
 from tracer.watching.watcher import Watcher
 
-GREW = 100.0
-"""The growth from which the replay of our own runs names a tensor (`tracer.training.divergence.GROWTH`)."""
 UNKNOWN = "layer unknown"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from torch import Tensor, nn
 
 from tracer.data import probes
 from tracer.data.any_tokenizer import Words
-from tracer.data.own_probe import OwnRecord, Probe
+from tracer.data.own_probe import OwnRecord, Probe, loss_on
+from tracer.heads.averages import of_probes, with_errors
 from tracer.heads.row_block import OwnRows
 from tracer.hooks.discovered import DiscoveredAttention, holding
 from tracer.hooks.inputs import Inputs, batch_axis_first, logits_of
@@ -29,13 +31,14 @@ from tracer.hooks.sites import Layer, plain
 from tracer.measures import HEAD_MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
 from tracer.measures.gradients import fetch
 from tracer.store import Run, RunWriter
+from tracer.store.trace_layout import HEAD_MEANS, kept_prompts
 from tracer.torch_internals import tree_leaves
 from tracer.tracking.tracking import say
 from tracer.watching import causality, first_bad, head_weights, stream
 from tracer.watching.held_out import HeldOut
 from tracer.watching.loop_clamps import LoopClamps
 from tracer.watching.ranks import Ranks, sharded, split_over
-from tracer.watching.run_directory import PROBE_ROWS, UNSURE, FirstLook, RunDirectory
+from tracer.watching.run_directory import PROBE_ROWS, FirstLook, RunDirectory
 from tracer.watching.undisturbed import undisturbed
 from tracer.watching.watcher import FIRST_ROW_ON, Watcher
 
@@ -125,7 +128,7 @@ class Probing:
 
     def _of_heads(self, output: Any) -> dict[str, Any]:
         """The measures of heads in the pass that has just run, and gave this; none where the first showed no heads."""
-        names = (*TEXT_MEASURES, *(name + SE for name in TEXT_MEASURES if name in UNSURE))
+        names = (*TEXT_MEASURES, *(name + SE for name in TEXT_MEASURES if name in HEAD_MEANS))
         try:
             on_text = {} if self.no_heads else self.watcher.arrays((*names, *_own_names(self.watcher.own)))
         except NoHeads:
@@ -192,15 +195,14 @@ class Probing:
         try:
             with watcher:
                 self._control.run(self.model)
-            control = watcher.arrays(("induction", "induction" + SE))
+            control = watcher.arrays(with_errors(["induction"]))
             watcher.own = self.own.measures.on("repeat")
             with watcher:
                 output = self._repeat.run(self.model)
         finally:
             watcher.rows, watcher.repeats = FIRST_ROW_ON, None
-        names = (*REPEAT_MEASURES, *(name + SE for name in REPEAT_MEASURES), *_own_names(watcher.own))
-        row: dict[str, Any] = watcher.arrays(names)
-        row |= {name.replace("induction", "induction_control"): value for name, value in control.items()}
+        names = (*with_errors(REPEAT_MEASURES), *_own_names(watcher.own))
+        row: dict[str, Any] = of_probes({}, watcher.arrays(names), control)
         if with_patterns:
             pictures.append(watcher.pictures(N_PROMPTS, self._width))
         return row | self._repeat_losses(output, tokens, self._period)
@@ -216,9 +218,7 @@ class Probing:
             row: dict[str, Any] = {} if self.no_heads else watcher.arrays(_own_names(watcher.own))
         finally:
             watcher.own, watcher.rows = None, FIRST_ROW_ON
-        logits = logits_of(output, tokens)
-        loss = {} if logits is None else {f"{probe}_loss": probes.per_token_loss(logits.float(), tokens).mean()}
-        return row | fetch(loss)
+        return row | fetch(loss_on(probe, logits_of(output, tokens), tokens))
 
     def _repeat_losses(self, output: Any, tokens: Tensor, period: int) -> dict[str, Any]:
         """Of Probe R, when every token has logits."""
@@ -329,18 +329,17 @@ class Probing:
             return {}
         return {name: made}
 
-    def _prompts(self) -> dict[str, list[int]]:
+    def _prompts(self) -> dict[str, Sequence[int]]:
         """The kept sequences by name: their token ids, or nothing where the model reads none."""
         kept, tokens = self.watcher.n_kept, self.watcher.tokens
-        found = {f"text {i}": tokens[i].tolist() if tokens is not None else [] for i in range(kept)}
-        if self._repeat is not None and self._repeat.tokens is not None:
-            found |= {f"repeat {i}": self._repeat.tokens[i].tolist() for i in range(N_PROMPTS)}
-        return found
+        text = [[]] * kept if tokens is None else tokens[:kept].tolist()
+        repeat = None if self._repeat is None else self._repeat.tokens
+        return kept_prompts(text, [] if repeat is None else repeat[:N_PROMPTS].tolist())
 
 
 def _own_names(own: OwnRows | None) -> tuple[str, ...]:
     """Variables of a user's measures, with their standard errors."""
-    return () if own is None else (*own.names, *(name + SE for name in own.names))
+    return () if own is None else with_errors(own.names)
 
 
 def _width(layers: list[Layer], n_prompts: int) -> int:

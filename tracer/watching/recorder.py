@@ -21,54 +21,54 @@
 from __future__ import annotations
 
 import contextlib
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from tracer.data.any_tokenizer import Words
 from tracer.data.own_probe import OwnRecord, Probes
 from tracer.diagnosis.own_rules import Rules
 from tracer.heads.own_measures import Measures
-from tracer.hooks.inputs import Inputs, has_values, is_blind
+from tracer.hooks.inputs import Inputs, has_values
 from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import bare
 from tracer.huggingface.architectures import Layout
 from tracer.interventions.own_clamps import Given
-from tracer.store import ROOT, Run, is_address, newest, open_run, unused
+from tracer.store import Run, open_run
 from tracer.store.labels import Labels
-from tracer.store.places import is_path
 from tracer.tracking.own_numbers import LOGGED
 from tracer.tracking.recording import Recording
 from tracer.tracking.scalar_functions import ScalarFunctions, Scalars
 from tracer.tracking.telling import OnFinding, OnRecord, Telling
 from tracer.tracking.tracking import say
 from tracer.watching import lifetime
-from tracer.watching.calls import Calls
 from tracer.watching.entrance import Entrance
-from tracer.watching.every_update import EveryUpdate, Loss, write
+from tracer.watching.every_update import EveryUpdate, Loss
 from tracer.watching.finite_check import FiniteCheck
 from tracer.watching.first_bad import NotFinite
 from tracer.watching.gathering import Gathering
+from tracer.watching.guard import RecorderGuard
 from tracer.watching.held_out import HeldOut
 from tracer.watching.kept_sequences import kept
 from tracer.watching.loop_clamps import LoopClamps
-from tracer.watching.one_record import Begun, OneRecord
+from tracer.watching.model_calls import ModelCalls
+from tracer.watching.one_record import OneRecord
+from tracer.watching.optimizer_steps import OptimizerSteps
 from tracer.watching.pace import Pace
-from tracer.watching.pipelines import rehearsed
 from tracer.watching.probing import Probing
 from tracer.watching.ranks import Ranks
 from tracer.watching.rerun import Rerun, said
+from tracer.watching.run_place import RunPlace
+from tracer.watching.run_rows import RunRows
 from tracer.watching.signs import Signs
 from tracer.watching.training_passes import LargestLogits, Looks
 from tracer.watching.undisturbed import undisturbed
-from tracer.watching.updates import moved_by, unknown
 from tracer.watching.weight_snapshots import Snapshots, rebuilding
+from tracer.watching.wrong_options import refuse_wrong_options
 
 SHARE = 0.01
 """Of the training time that measuring may take, unless told otherwise."""
@@ -89,46 +89,29 @@ class LoopRecorder:
         facts: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         """As `tracer.watch` says; `facts`: of run.json, where the loop is ours."""
-        if not 0 < share <= 1:
-            raise ValueError(f"share={share} must be over 0 and at most 1: the part of training time for measuring")
-        if every is not None and every < 1:
-            raise ValueError(f"every={every} must be at least 1, or None to let `share` decide")
-        if rows is not None and rows < 1:
-            raise ValueError(f"rows={rows} must be at least 1: sequences of the first batch that are kept as the probe")
-        if is_address(run):
-            raise ValueError(
-                f"run={str(run)!r} is an address: a training is recorded into a folder of this machine. Copy it there "
-                f"afterwards: runs are read from addresses, and written to folders only"
-            )
-        if start_step is not None and start_step < 0:
-            raise ValueError(f"start_step={start_step} must be at least 0: updates that were made before this job")
-        if steps is not None and replay is None:
-            raise ValueError(f"steps={steps} are those of a run that is made again: name it, replay=...")
+        refuse_wrong_options(run, share, every, rows, start_step, replay is not None, steps)
         self._rerun = None if replay is None else Rerun(replay, steps)
         self._added = OwnRecord.given(measures, probes, say)
         self.model = bare(model)
         self._facts: dict[str, Any] = {"kind": "watched", **(facts or {})}
         self._facts |= rebuilding(self.model, build, layout, self._facts.get("built_with"))
-        named = Path(run) if is_path(run) else ROOT / run
-        before = newest(named) if start_step else None
-        self._resumes, self.dir = before is not None, before or unused(named)
+        place = RunPlace.of(run, start_step)
+        self._resumes, self.dir = place.resumes, place.dir
         self.words, self.rows = Words(tokenizer), rows
         self.held_out = None if held_out is None else HeldOut(held_out)
         self.steps = start_step or 0
         """Updates made so far, those of the jobs before this one too."""
-        self.off: str | None = None
-        """Why nothing is recorded any more; None while all is well."""
         self.max_logits: Tensor | None = None
         """[layer, head] of the step that was just made: the largest logit in its training passes, exactly, over all
         processes where every pass is looked at (`max_logits="every"`). nan where no score was seen; None where no pass
         of this step was looked at."""
         again = self._rerun
         self.pace = Pace(share, every, None if again is None else (again.first, again.last))
-        self.ranks = Ranks(self.model, named)
+        self.ranks = Ranks(self.model, place.named)
         self.probing: Probing | None = None
         self._clamps = LoopClamps(self.model, lambda: self.steps)
-        if before is not None:  # nothing is held until it is again
-            self._clamps.before(open_run(before).meta.get("clamp", []))
+        if self._resumes:  # nothing is held until it is again
+            self._clamps.before(open_run(self.dir).meta.get("clamp", []))
             self._facts["clamp"] = self._clamps.words
         self._labels = Labels.of(settings, note, tags)
         self._facts |= self._labels.facts
@@ -139,31 +122,30 @@ class LoopRecorder:
         self._facts |= {"scalars": names} if (names := self._recording.functions.names) else {}
         looks: Looks = "every" if again is not None and max_logits == "share" else max_logits
         self._largest = LargestLogits(looks, self.pace, self.ranks)
-        self._evaluation, self._every = float("nan"), EveryUpdate(self.pace)
+        self._every = EveryUpdate(self.pace)
         self._finite, self._signs, self._not_finite = FiniteCheck(self.pace), Signs(self.model), NotFinite()
         self._record = OneRecord(
             self.model, self.pace, self._recording, self._signs, Snapshots(self.model, snapshot_mb), self.ranks,
             self.steps, () if again is None else again.pictures,
         )  # fmt: skip
-        self._gathering = Gathering(self.ranks)
-        self._stepping: torch.optim.Optimizer | None = None
-        self._made, self._called, self._blind = 0, False, False
+        self._gathering, self._entrance = Gathering(self.ranks), Entrance()
+        self._guard = RecorderGuard(self._entrance, self.pace, self._gathering.may_wait, self._ends)
+        self._rows = RunRows(
+            self._recording, self._record, self._every, self._signs, self._largest, self._finite, self._not_finite,
+            self._gathering, self.ranks, self.pace,
+        )  # fmt: skip
+        self._made = 0
         self._forked = False
         """Is this a forked process, in which `step` has not said so yet?"""
-        self._entrance = Entrance()
-        taken = self.dir != named and not self._resumes and self.ranks.rank == 0
-        for other in lifetime.others_of(self.model):
-            if other.begun:
-                taken = False
-                say(f"manyeyes records this model in {self.dir.name} from now on: {other.dir.name} ends here")
-            other.close(InterruptedError("the model is recorded anew"))
-        if taken:
-            say(f"manyeyes records into {self.dir}: {named} holds something already, and is left as it is")
-        self._calls: Calls | None = Calls(model, self._call_begins, self._call_ended)
-        self._handles: list[Any] = [
-            register_optimizer_step_pre_hook(self._before_update),
-            register_optimizer_step_post_hook(self._after_update),
-        ]
+        place.take(self.model, self.ranks.rank)
+        self._calls = ModelCalls(
+            model, self._guard, self._entrance, self.pace, self._record, self._every, self._signs, self._finite,
+            self._largest, self._known,
+        )  # fmt: skip
+        self._optimizers = OptimizerSteps(
+            self.model, self._guard, self._entrance, self._every, self._finite, self._record,
+            lambda: self._calls.any, self.check,
+        )  # fmt: skip
         lifetime.enters(self)
 
     def __enter__(self) -> LoopRecorder:
@@ -171,6 +153,11 @@ class LoopRecorder:
 
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
         self.close(error)
+
+    @property
+    def off(self) -> str | None:
+        """Why nothing is recorded any more; None while all is well."""
+        return self._guard.off
 
     @property
     def last(self) -> dict[str, float]:
@@ -204,13 +191,13 @@ class LoopRecorder:
         if self._forked:
             self._forked = False
             say(f"manyeyes records nothing here: {lifetime.FORKED}")
-        if self.off is not None or self._calls is None:
+        if self.off is not None or not self._calls.heard:
             self._detach(optimizers=self._entrance.of_one)
             if self._clamps.clamps:  # whose windows go on
                 self.steps = self.steps + 1 if at is None else at
             return
-        with self._entrance, self._safely(), self._entrance.alone():
-            if not self._called:
+        with self._entrance, self._guard.safely(), self._entrance.alone():
+            if not self._calls.any:
                 raise CannotWatch(
                     "step() came before any call of the model in training: is it the one that was given to "
                     "tracer.watch, and not a copy, that is trained?"
@@ -225,7 +212,7 @@ class LoopRecorder:
                 return
             self._commit()
             self._made += 1
-            self._called = self.probing is not None  # a sample before the first step is no call in the training
+            self._calls.any = self.probing is not None  # a sample before the first step is no call in the training
             self.steps = self.steps + 1 if at is None else at
             alone, last = self.ranks.world == 1, self._record.step
             due = self.pace.due(self.steps, last) if alone else self.steps >= self._gathering.next
@@ -236,11 +223,11 @@ class LoopRecorder:
 
     def evaluated(self, loss: float) -> None:
         """Take along the loss of the loop's own evaluation of the model as it is now; of several processes, in all."""
-        if self.off is None and self._calls is not None:
-            with self._entrance, self._safely():
+        if self.off is None and self._calls.heard:
+            with self._entrance, self._guard.safely():
                 if self._record.row is None and self.probing is not None:  # else it is that of the first record
                     self._measure()
-                self._evaluation = float(loss)
+                self._rows.evaluation = float(loss)
 
     def log(self, numbers: Mapping[str, Any]) -> None:
         """Keep any numbers by name, at any step: `recorder.log({"accuracy": 0.5, "mass": array})`.
@@ -251,8 +238,8 @@ class LoopRecorder:
         the trace has the latest of each name, an array too. A name once used keeps its kind, also in a job that goes on
         with the run; what cannot be kept is told in a warning, once a name. Of several processes rank 0's are kept.
         """
-        if self.off is None and self._calls is not None:
-            with self._entrance, self._safely():
+        if self.off is None and self._calls.heard:
+            with self._entrance, self._guard.safely():
                 kept = self._recording.own.keep(numbers, LOGGED)
                 self._every.logged({name: x for name, x in kept.items() if not isinstance(x, np.ndarray)})
 
@@ -264,19 +251,19 @@ class LoopRecorder:
         ValueError says what can be no clamp, here or in the pass that would hold it. Where several processes train,
         each must call it.
         """
-        if self._calls is None and self.off is None:
+        if not self._calls.heard and self.off is None:
             raise ValueError("no clamp can be held: the recorder is closed")
         with self._entrance:
             self._clamps.hold(clamps)
             self._facts["clamp"] = self._clamps.words
-            with self._safely():
+            with self._guard.safely():
                 if self.probing is not None and self.probing.writer is not None:
                     self.probing.writer.status("training", {"clamp": self._clamps.words})
 
     def close(self, error: BaseException | None = None, *, reloaded: bool = False) -> None:
         """Measure the last state, unless other weights were `reloaded` since, commit everything, let go of the model.
         Also called when the program ends."""
-        with self._entrance, self._safely():
+        with self._entrance, self._guard.safely():
             if self.off is None and self.probing is not None:
                 together = self.ranks.world == 1 or error is None and not self.ranks.absent("close")
                 if error is None and together and not reloaded:
@@ -286,7 +273,7 @@ class LoopRecorder:
                         self._record.snapshots.take(self.probing.writer, self.steps, last=True)
                 if together:
                     self._commit()
-                if lost := self._lost():
+                if lost := self._rows.lost:
                     say(f"manyeyes kept no {', '.join(lost)} of what was logged last: no record came after it")
         self._detach()
         self._clamps.end()  # no sooner: what is held holds where nothing is recorded any more, too
@@ -295,71 +282,28 @@ class LoopRecorder:
         except Exception as problem:
             say(f"manyeyes could not finish {self.dir}: {problem}")
 
-    def _lost(self) -> list[str]:
-        """Names that were logged, of which neither a record nor an update has the latest value."""
-        waiting = self._recording.own.waiting.items()
-        return [name for name, value in waiting if isinstance(value, np.ndarray) or name in self._every.waiting]
-
     def _finish(self, error: BaseException | None = None) -> None:
         """Say in the run how it ended."""
         probing, self.probing = self.probing, None
         if probing is None or probing.writer is None:
             return
-        facts: dict[str, Any] = {} if error is None else {"error": f"{type(error).__name__}: {error}"}
-        facts |= {"recording_stopped": self.off} if self.off else {}
-        facts |= {"divergence": self._not_finite.facts} if self._not_finite.facts else {}
-        stopped = error is not None or self.off or self.should_stop
-        status = "diverged" if self._not_finite.facts else "stopped" if stopped else "finished"
-        if self._recording.writer is None:  # the first record failed
-            self._recording.begin(probing.writer, list(probing.params))
-        with contextlib.ExitStack() as ending:  # each, the last first, whatever the others raise
-            ending.callback(self.ranks.leave)
-            ending.callback(self._recording.end, status, {**facts, "step": self.steps})
-            if self.ranks.world == 1:  # of several processes, what has not become that of all is of none
-                write(probing.writer, self._every.take())
+        self._rows.end(probing, self.steps, error, self.off, self.should_stop)
         if self._rerun is not None and not self.off:
             self._rerun.finish(self.dir)
             say(f"manyeyes, {self.dir.name}: {said(self.replayed)}")
 
-    def _call_begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The model is called, by the training or by an evaluation."""
-        if self.off is not None or self._calls is None or self._record.asking or rehearsed():
-            return
-        if torch.is_grad_enabled():
-            self._entrance.trains()
-        with self._entrance.unless_busy() as free, self._safely():
-            if not free or self._calls is None:
-                return
-            self._blind = is_blind(args, kwargs)
-            if self._blind:  # an empty batch, or a dry run: nothing of it is measured
-                self._called = True
-                return
-            if self.probing is None:
-                self._called = True
-                if not self._made and not torch.is_grad_enabled():  # a sample before a training that has gradients
-                    return
-                self._first_call(args, kwargs)
-            if self.off is not None:
-                return
-            self._every.called(args, kwargs)
-            if torch.is_grad_enabled():
-                self._finite.called(args, kwargs)
-                with self.pace.checks():
-                    self._signs.called(args, kwargs, record=self._record.row is not None)
-            self._largest.pass_begins(self._calls.at, args, kwargs)
-
-    def _call_ended(self, module: nn.Module, kwargs: dict[str, Any], output: Any) -> None:
-        with self._entrance.unless_busy() as free, self._safely():
-            if not free or self._blind or self._record.asking:
-                return
-            self._every.returned(module, kwargs, output)
-            if self._record.row is not None and torch.is_grad_enabled():
-                with self._looking():
-                    self._signs.returned(output)
+    def _known(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """The model is called, in training or in an evaluation: has it been measured, or is it now?"""
+        if self.probing is None:
+            self._calls.any = True
+            if not self._made and not torch.is_grad_enabled():  # a sample before a training that has gradients
+                return False
+            self._first_call(args, kwargs)
+        return True
 
     def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep a few rows, and measure them."""
-        self.off = self.ranks.meet(self.model)
+        self._guard.off = self.ranks.meet(self.model)
         if self.off is not None:
             self._detach()
             return
@@ -382,7 +326,7 @@ class LoopRecorder:
                     + (". Measures of your own are of heads: none of them is" if self._added.measures.all else "")
                 )
         else:
-            self._largest.watch(self.model, self.probing.watcher.map, self._looking)
+            self._largest.watch(self.model, self.probing.watcher.map, self._guard.looking)
         self._finite.watch(self.probing.anatomy, lambda: undisturbed(self.model, self.pace.device))
         self._recording.begin(self.probing.writer, list(self.probing.params))
         if self.probing.writer is not None:
@@ -396,104 +340,23 @@ class LoopRecorder:
         """The run whose kept sequences are the probe here, too."""
         return self._rerun.parent.dir if self._rerun is not None else self.dir if self._resumes else None
 
-    def _before_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        with self._entrance.unless_busy() as free, self._safely(in_hook=True):
-            if not free or self.off is not None or not any(moved_by(optimizer, self.model.parameters())):
-                return
-            self._stepping = optimizer
-            self._every.rate(optimizer.param_groups[0].get("lr"))
-            closure = kwargs.get("closure", args[1] if len(args) > 1 else None)  # which may call the model
-            if not self._called and closure is None:
-                raise CannotWatch(
-                    "the model is trained, but no call of it could be seen: does it run inside a function that "
-                    "torch.compile compiled as a whole? Compile the model instead: torch.compile(model)"
-                )
-            self._finite.optimised()
-            if closure is None:
-                self.check(optimizer)
-            if self._record.update is not None:
-                with self._measuring():
-                    self._record.update.starts(optimizer)
-
     def check(self, optimizer: torch.optim.Optimizer) -> None:
         """The gradients of an update are there, and its optimiser has not begun: is everything finite?"""
-        with self._safely(in_hook=True):
+        with self._guard.safely(in_hook=True):
             if self.off is None and self.probing is not None:
                 self._finite.before(optimizer, self.steps, self._every.returned_loss)
 
-    def _after_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        with self._entrance.unless_busy() as free, self._safely(in_hook=True):
-            if not free:
-                return
-            if self.off is None and self._stepping is optimizer:
-                self._finite.after(kwargs.get("closure", args[1] if len(args) > 1 else None) is not None)
-            if self._record.update is not None and self._stepping is optimizer:
-                with self._measuring():
-                    self._record.update.ended()
-            self._stepping = None
-
-    @contextlib.contextmanager
-    def _measuring(self) -> Iterator[None]:
-        with self._safely(in_hook=True), self.pace.timed(), torch.no_grad():
-            yield
-
-    @contextlib.contextmanager
-    def _looking(self) -> Iterator[None]:
-        with self._safely(in_hook=True), self.pace.looks(), torch.no_grad():
-            yield
-
     def _measure(self, last: bool = False) -> None:
         assert self.probing is not None
-        self._record.measure(self.probing, self.steps, self._made, last, self._stepping, self._measuring)
+        self._record.measure(self.probing, self.steps, self._made, last, self._optimizers.now, self._guard.measuring)
         if self.probing.broken:
             self._diverged()
 
     def _commit(self) -> None:
-        """The row of the last measurement, now that its step is over; and what is known of the updates before it."""
-        begun, probing = self._record.ends(), self.probing
-        if probing is None:
-            self._evaluation = float("nan")  # of weights that no record is about
-        elif begun is not None:
-            self._complete(begun, probing)
-        elif (writer := probing.writer) is not None and self.ranks.world == 1:
-            if not self._every.due() and self._not_finite.first is None:
-                return
-            write(writer, self._dated(self._every.take()))
-
-    def _complete(self, begun: Begun, probing: Probing) -> None:
-        """A record of what all processes found."""
-        alone = self.ranks.world == 1
-        with self.pace.timed():
-            row, updates = begun.row | self._signs.row(), self._every.take()
-            norms = unknown(probing.params, probing.heads) if begun.update is None else begun.update.norms()
-            wrong = self._gathering.of_all(
-                row, self._record.step, updates, norms, self._largest.of_record(), probing,
-                0 if alone else self.pace.next_after(self.steps, self._made), self._recording.telling.stop,
-            )  # fmt: skip
-            if wrong:
-                self._switch_off(wrong)
-                return
-            self._write(row, self._dated(updates), probing)
-        broken = self._not_finite.since is not None or not math.isfinite(row.get("train_loss", 0.0))
-        if broken and not alone and self.off is None and self._not_finite.facts is None:
+        if wrong := self._rows.commit(self.probing, self.steps, self._made):
+            self._switch_off(wrong)
+        elif self._rows.broken and self.off is None:
             self._diverged()
-
-    def _write(self, row: dict[str, Any], updates: dict[str, np.ndarray], probing: Probing) -> None:
-        if math.isfinite(self._evaluation):
-            row["val_loss"], self._evaluation = self._evaluation, float("nan")
-        step, writer = self._record.step, probing.writer
-        if writer is not None:
-            write(writer, updates)
-            writer.status("training", {"step": self.steps, "cost": self.pace.cost()})
-        self._recording.write(step, row)
-        if writer is not None:
-            self._finite.recorded(step, row)
-
-    def _dated(self, updates: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Updates that are about to be written: the first of them whose loss was not finite is remembered."""
-        told = updates["told"] > 0
-        self._not_finite.dated(updates["step"][told], updates["train_loss"][told])
-        return updates
 
     def _diverged(self) -> None:
         """Not finite: say where first, keep what was recorded, and stop recording."""
@@ -503,22 +366,12 @@ class LoopRecorder:
         self._commit()
         self._switch_off(bad.told(self.steps))
 
-    @contextlib.contextmanager
-    def _safely(self, in_hook: bool = False) -> Iterator[None]:
-        """`in_hook`: an optimiser is going through its hooks, of which none may be removed now."""
-        try:
-            yield
-        except Exception as error:
-            if self.off is not None:  # what fails after the first trouble fails for it
-                return
-            why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-            if not self._gathering.may_wait(why):
-                self._switch_off(why, detach=not in_hook and self._entrance.of_one)
-
     def _switch_off(self, why: str, detach: bool = True) -> None:
-        if self.off is not None:  # the first reason counts: what fails after it fails for it
-            return
-        self.off, self._record.row = why, None
+        self._guard.switch_off(why, detach)
+
+    def _ends(self, why: str, detach: bool) -> None:
+        """Nothing is recorded any more; the training goes on."""
+        self._record.row = None
         self._detach(optimizers=detach)
         with contextlib.suppress(Exception):  # a full disk is what may have switched it off
             self._finish()
@@ -528,15 +381,13 @@ class LoopRecorder:
 
     def forked(self) -> None:
         """This is a forked process: the threads that write and the training are in the other one."""
-        self.off, self._forked = self.off or lifetime.FORKED, self.off is None
+        self._guard.off, self._forked = self.off or lifetime.FORKED, self.off is None
         self.probing = self._record.row = None
         self._entrance.forked()
 
     def _detach(self, optimizers: bool = True) -> None:
         self._record.let_go()
         self._largest.end()
-        if self._calls is not None:
-            self._calls.remove()
-            self._calls = None
-        while optimizers and self._handles:
-            self._handles.pop().remove()
+        self._calls.remove()
+        if optimizers:
+            self._optimizers.remove()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
@@ -19,11 +18,11 @@ from tracer.diagnosis.objective import TARGETS
 from tracer.hooks.inputs import Inputs, context
 from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import Layer, plain
-from tracer.measures import HEAD, HEAD_MEASURES, MEASURES, TEXT_MEASURES, Setting
+from tracer.measures import HEAD, MEASURES, TEXT_MEASURES, Setting
 from tracer.model import Transformer
 from tracer.store import FORMAT, Run, RunWriter, Variable, open_run
 from tracer.store.provenance import process, provenance
-from tracer.store.trace_layout import TraceLayout, layout, own_variables, without_heads
+from tracer.store.trace_layout import HEAD_MEANS, TraceLayout, layout, own_variables, without_heads
 from tracer.tracking.tracking import say
 from tracer.watching import causality
 from tracer.watching.every_update import UPDATES_IN_CHUNK
@@ -48,8 +47,6 @@ SCALARS = (
     "future_effect",
     "row_effect",
 )
-UNSURE = tuple(name for name in HEAD_MEASURES if name != "max_logit")
-"""Means over sequences: their standard errors are recorded too."""
 OF_TRAINING = (
     "untrained", "dtype", "constant_positions", "classes", "measures", "probes", "scalars", "settings", "tags", "clamp",
     "attends",
@@ -73,7 +70,7 @@ class FirstLook:
     """Positions of a sequence."""
     period: int | None
     """Of Probe R; None where the model does not run on it."""
-    prompts: Mapping[str, list[int]]
+    prompts: Mapping[str, Sequence[int]]
     """The sequences whose patterns are kept, by name; no ids where the model reads none."""
     width: int
     """First positions of which patterns are kept."""
@@ -200,31 +197,25 @@ class RunDirectory:
         )  # fmt: skip
         heads = (0, 0) if seen.no_heads else self._heads(seen)
         rows = [row for row in seen.own.rows if row.dims != HEAD or not seen.no_heads]
-        variables |= own_variables(heads, rows, lambda probe: self._sequences(seen, probe))
+        variables |= own_variables(heads, rows, self._sequences(seen))
         variables["shifted_loss"] = Variable(("target",), (len(TARGETS),), attrs=attrs("shifted_loss", self.kind))
         return variables, coords
 
     def _heads(self, seen: FirstLook) -> tuple[int, int]:
         return len(seen.layers), len(self.ranks.split) * max(layer.n_heads for layer in seen.layers)
 
-    def _sequences(self, seen: FirstLook, probe: str) -> int:
-        """Of a probe that a user's measure is a mean over."""
-        sizes = {"text": self.inputs.batch or 0, "repeat": PROBE_ROWS}
-        return sizes[probe] if probe in sizes else len(seen.own.probes[probe].tokens)
+    def _sequences(self, seen: FirstLook) -> dict[str, int]:
+        return seen.own.sequences(self.inputs.batch or 0, PROBE_ROWS)
 
     def _with_heads(self, seen: FirstLook) -> TraceLayout:
-        heads = self._heads(seen)
-        tokens = np.full((len(seen.prompts), seen.width), -1, np.int64)
-        strings = []
-        for i, ids in enumerate(seen.prompts.values()):
-            kept = ids[: seen.width]
-            tokens[i, : len(kept)] = kept
-            strings.append(self.words.strings(kept) if ids else [str(j) for j in range(seen.width)])
+        heads, rows = self._heads(seen), self._sequences(seen)
+        numbers = [str(i) for i in range(seen.width)]  # where the model reads no tokens
         causal = all(x.causal for x in seen.layers)
         setting, ours = Setting(seen.row or 0, seen.period or 0, seen.d_vocab or 0, causal), "built_with" in self.facts
         return layout(
-            heads, self.params, seen.prompts, tokens, strings, scalars=SCALARS,
-            unsure={name: self._sequences(seen, "text" if name in TEXT_MEASURES else "repeat") for name in UNSURE},
+            heads, self.params, seen.prompts, seen.width, lambda ids: self.words.strings(ids) if ids else numbers,
+            scalars=SCALARS,
+            unsure={name: rows["text" if name in TEXT_MEASURES else "repeat"] for name in HEAD_MEANS},
             attrs=lambda name: attrs(name, self.kind, setting, ours), tokens_are="the kept sequences",
         )  # fmt: skip
 

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tracer.hooks.sites import Layer, plain
+from tracer.measures.stream_size import resid_rms
 
 
 def blocks(model: nn.Module, layers: Sequence[Layer]) -> list[nn.Module]:
@@ -85,7 +86,7 @@ def sizes(through: Sequence[nn.Module]) -> Iterator[dict[int, Float[Tensor, ""]]
 @torch.no_grad()
 def _take(found: dict[int, Tensor], depth: int, given: tuple[Any, ...]) -> None:
     if (x := _vectors(given)) is not None:
-        found[depth] = x.float().square().mean(-1).sqrt().median()
+        found[depth] = resid_rms(x)
 
 
 def _vectors(given: tuple[Any, ...]) -> Tensor | None:

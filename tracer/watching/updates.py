@@ -118,10 +118,8 @@ def row_of(norms: Mapping[str, np.ndarray], heads: HeadMatrices | None) -> dict[
     """What there is to record of norms of whole weights, by the names of a trace."""
     n = len(norms["weight_norm"]) - (0 if heads is None else 4 * heads.shape[0] * heads.shape[1])
     found = {name: x for name, x in norms.items() if name != "update_norm"}
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found["update_ratio"] = np.where(
-            norms["weight_norm"] > 0, norms["update_norm"] / norms["weight_norm"], np.nan
-        )  # fmt: skip
+    moved, weight = (torch.from_numpy(norms[name]) for name in ("update_norm", "weight_norm"))
+    found["update_ratio"] = gradients.update_ratio(moved, weight).numpy()
     row: dict[str, Any] = {name: x[:n] for name, x in found.items()}
     if heads is not None:
         row |= {f"head_{name}": x[n:].reshape(*heads.shape, 4) for name, x in found.items()}

@@ -14,8 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tracer.heads import head_means
-from tracer.heads.averages import head_errors, own_means
+from tracer.heads.averages import means_and_errors, own_means
 from tracer.heads.call import AttentionCall
 from tracer.heads.definitions import SQUARE
 from tracer.heads.own_measures import Measures, OnProbe, OwnMeasures, given
@@ -27,7 +26,7 @@ from tracer.hooks.refusals import CannotWatch, refuse
 from tracer.hooks.sites import Layer, Sites, bare
 from tracer.interventions.edits import recording, visiting
 from tracer.interventions.replacements import MODES, Mode, head_of, plan, z_tap
-from tracer.measures import MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
+from tracer.measures import MEASURES, REPEAT_MEASURES, TEXT_MEASURES
 from tracer.measures.aliases import Head
 from tracer.tracking.tracking import say
 from tracer.watching.padding import hidden, real_rows, without_padding
@@ -153,9 +152,8 @@ class Watcher:
         broken = (found["entropy"].isnan() & (found.lse != float("-inf"))).any()
         self._broken[call.layer] = broken | self._broken.get(call.layer, broken)
         means = self._measures.setdefault(call.layer, {})
-        errors = {name + SE: error for name, error in head_errors(found, rows).items()}
         own = {} if self.own is None else own_means(found, self.own.names, rows)
-        for name, values in {**head_means(found, rows), **errors, **own}.items():
+        for name, values in {**means_and_errors(found, rows), **own}.items():
             means.setdefault(name, []).append(values)
         size = self.keep * call.n_heads * query_pos * call.shape[2] * 4 if call.weights is not None else 0
         if size <= KEPT_BYTES:

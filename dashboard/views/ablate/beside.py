@@ -16,6 +16,7 @@ from dashboard.shared.asking import asked
 from dashboard.shared.comparing import is_compared, other_run, other_step, refuse
 from dashboard.shared.mount import draw
 from dashboard.views.ablate.sweep import AT_ONCE, TABLE, probe_title
+from tracer.config import DRAWS
 from tracer.pictures import headmap
 from tracer.store import Run
 
@@ -121,7 +122,7 @@ def sentence(a: Estimate, b: Estimate, paired: Estimate | None) -> str:
 def _draw_sweeps(run: Run, setup: Setup, other: Run, beside: Setup) -> None:
     st.markdown("**Every head by itself, in A and in B**")
     passes = sum(sum(one.model.heads_of_layers) for one in (setup, beside))
-    passes *= 5 if setup.mode == "resample" else 1
+    passes *= DRAWS if setup.mode == "resample" else 1
     wish, label = f"beside sweep {setup.run} {beside.run}", "Measure every head of both"
     few = passes <= AT_ONCE and not ablation.is_large(run) and not ablation.is_large(other)
     if not asked(wish, label, key="beside_sweep", at_once=few, help=f"{passes} passes"):

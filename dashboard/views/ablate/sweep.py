@@ -15,6 +15,7 @@ from dashboard.shared.asking import asked
 from dashboard.shared.mount import draw
 from dashboard.views.ablate.own_metric import choose_metric, draw_own_heads
 from tracer.analysis import head_sets
+from tracer.config import DRAWS
 from tracer.measures.aliases import Head
 from tracer.pictures import headmap
 from tracer.store import Run
@@ -45,7 +46,7 @@ def draw_sweep(run: Run, setup: Setup) -> None:
     st.caption(f"The change in loss, in nats a token, when only that head is off. {head_sets.REDUNDANCY}")
     model = setup.model
     n_heads = sum(model.heads_of_layers)
-    passes = n_heads * (5 if setup.mode == "resample" else 1)
+    passes = n_heads * (DRAWS if setup.mode == "resample" else 1)
     few = passes <= AT_ONCE and not ablation.is_large(run)
     if not asked(f"sweep {setup.run}", f"Measure {n_heads} heads", key="sweep_heads", at_once=few):
         return

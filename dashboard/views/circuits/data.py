@@ -290,8 +290,9 @@ def seen(run: Run, step: int, head: Head, distance: int) -> float:
     import torch
 
     from tracer.interventions.edits import recording
+    from tracer.interventions.replacements import pattern_tap
 
-    tap = f"blocks.{head[0]}.attn.hook_pattern"
+    tap = pattern_tap(head[0])
     with torch.no_grad(), recording(tap) as found:
         loading.model(run, step)(norm_scales.reading(run, step))
     return float(found[tap][:, head[1]].diagonal(-distance, dim1=-2, dim2=-1).mean())

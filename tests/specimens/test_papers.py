@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ import tracer
 from tests.test_imports import imports
 from tracer.cli.commands import main
 from tracer.specimens.paper_folder import load, shipped
+from tracer.specimens.paper_runs import wanted
 from tracer.specimens.paper_tables import as_markdown, as_text, facts
 from tracer.specimens.paper_verdicts import SeedAnswer, answers_of, decide, exit_status
 
@@ -148,13 +150,18 @@ def test_a_folder_is_loaded_as_it_is_now_with_its_neighbours(tmp_path: Path) -> 
     first = load(name)
     assert (first.name, first.paper.title, first.page) == ("mine-1", "one", "# Words\n")
     (tmp_path / "mine-1" / "near.py").write_text("TITLE = 'another'\n")
+    (tmp_path / "mine-1" / "page.md").unlink()
+    (tmp_path / "mine-1" / "paper.py").write_text(
+        '"""More words."""\nfrom .near import TITLE\n' + SMALL.replace('"t"', "TITLE")
+    )
+    assert load(name).page == "More words."
     assert load(name).paper.title == "another" and load(name).digest != first.digest
 
 
 @pytest.mark.parametrize(
     ("code", "page", "words"),
     [
-        (SMALL, None, ["has no page.md", "docs/own.md"]),
+        (SMALL, None, ["has no words: write page.md, or begin paper.py with a docstring"]),
         ("x = 1 / 0", "", ["paper.py cannot be loaded: ZeroDivisionError: division by zero"]),
         ("paper = 3", "", ["makes no paper: it needs paper = tracer.Paper(...)"]),
         (SMALL.replace("(0, 2)", "(3, 2)"), "", ["cannot be loaded: ValueError: claim 'c': (3, 2)"]),
@@ -171,8 +178,11 @@ def test_a_folder_that_is_none_is_refused_in_words(
 def test_what_a_folder_may_not_be(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="there is no paper 'nobody'; there are: edelman, or a folder, as ./nobody"):
         load("nobody")
-    with pytest.raises(ValueError, match="is no folder: a paper is a folder with paper.py and page.md"):
+    with pytest.raises(ValueError, match="is no folder: a paper is a folder with a paper.py"):
         load(str(tmp_path / "nowhere"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="empty has no paper.py, in which a paper's runs and claims stand"):
+        load(str(tmp_path / "empty"))
     with pytest.raises(ValueError, match="also the name of an installed package: rename"):
         load(paper_at(tmp_path / "numpy"))
     name = paper_at(tmp_path / "a_run", "raise SystemExit('code of a run ran')")
@@ -221,12 +231,75 @@ def test_claims_are_asked_of_the_seeds_that_have_their_runs_and_told(tmp_path: P
     told = json.loads(json.dumps(facts(folder, found, answers)))
     assert told["claims"][0]["figures"] == {"0": 0.5, "1": 1.5} and told["runs"]["a"]["seconds"] == 60
     text, page = as_text(told), as_markdown(told, folder.page)
-    assert "2 trainings, 1.0 minutes" in text and "Of 1 claims: 1 holds." in text
+    assert "2 trainings, 1.0 minutes by the clock" in text and "Of 1 claims: 1 holds." in text
     assert all(len(line) <= 96 for line in text.splitlines()) and "our prediction, not published" in text
     assert page.startswith("# Words\n") and "| **holds** |" in page
     found[0]["a"].figure = "none"
     with pytest.raises(ValueError, match="claim 'c': ValueError: could not convert"):
         answers_of(folder.paper, found)
+
+
+TINY = """
+from dataclasses import replace
+import numpy as np
+import tracer
+
+class Rows:
+    d_vocab = 9
+    def __init__(self, n_ctx, seed): self.n = n_ctx + 1
+    def rows(self, rng, n): return rng.integers(1, 9, (n, self.n))
+    def held_out(self, n): return np.resize(np.arange(1, 9), (n, self.n))
+
+def width(model, step): return {"width": float(model.embed.W_E.shape[1])}
+
+config = tracer.TrainConfig(
+    steps=60, device="cpu", model=tracer.ModelConfig(n_layers=1, n_heads=1, d_model=8, n_ctx=8),
+    optim=tracer.OptimConfig(batch_size=2), record=tracer.RecordConfig(every=30, val_rows=2, repeat_rows=2, icl_rows=2),
+)
+paper = tracer.Paper(
+    "t", "s", {"one run": tracer.PaperRun("r", config, {"corpus": Rows, "scalars": (width,)})},
+    (tracer.Claim("c", ("one run",), lambda runs: float(runs["one run"].trace["width"][-1]), (8, 8)),),
+)
+"""
+
+
+def test_what_is_finished_stays_and_what_was_stopped_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    paper_at(tmp_path / "tiny", TINY)
+
+    def reproduce(*args: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["reproduce", "./tiny", *args])
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out + said.err
+
+    assert reproduce()[0] == 0
+    folder = load("./tiny")
+    config, directory = wanted(folder, "one run", 1)
+    code = folder.paper.runs["one run"].code
+    stop: Callable[..., object] = lambda step, _: step == 30 and signal.raise_signal(signal.SIGINT)  # noqa: E731
+    assert tracer.train(config, quiet=True, on_record=stop, **code).status == "stopped"
+    status, said = reproduce("--seeds", "0", "1")
+    assert status == 0 and "tiny-one-run-1: r; 60 steps" in said and "tiny-one-run:" not in said
+    assert "2 of 2" in said and tracer.open_run(directory).status == "finished"
+    assert not (tmp_path / "checkpoints" / "tiny-one-run-2").exists()
+    for changed, words in {
+        TINY.replace("steps=60", "steps=61"): "was trained with other settings",
+        TINY.replace("def width", "def wide").replace("(width,)", "(wide,)"): "was trained with other code",
+        TINY.replace("arange(1, 9)", "arange(2, 9)"): "was trained on other rows than tiny.paper:Rows gives now",
+    }.items():
+        paper_at(tmp_path / "tiny", changed)
+        status, said = reproduce("--table")
+        assert status == 2 and words in said
+
+
+def test_the_page_of_papers_is_what_the_results_say() -> None:
+    """Of the figures that are kept; PYTHONPATH=. scripts/papers writes it."""
+    made: dict[str, Any] = {"__name__": "papers", "__file__": str(ROOT / "scripts" / "papers")}
+    exec((ROOT / "scripts" / "papers").read_text(), made)
+    assert (ROOT / "docs" / "papers.md").read_text() == made["page"]()
 
 
 def test_papers_use_doors_alone() -> None:

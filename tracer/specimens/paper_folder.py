@@ -1,4 +1,4 @@
-"""A paper's folder: `paper.py`, which makes `paper = tracer.Paper(...)`, and `page.md`, a page of words.
+"""A paper's folder: `paper.py`, which makes `paper = tracer.Paper(...)`, and `page.md`, its words (else its docstring).
 
 Those of ours lie in `papers/`, beside the package or in it; anybody's is named by its path. Code runs because a person
 names the folder: that of a run directory never does.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import re
 import sys
 from dataclasses import dataclass
@@ -60,11 +61,11 @@ def load(name: str) -> PaperFolder:
         raise ValueError(f"there is no paper {name!r}; there are: {', '.join(shipped())}, or a folder, as ./{name}")
     directory = directory.resolve()
     if not directory.is_dir():
-        raise ValueError(f"{name} is no folder: a paper is a folder with {CODE_FILE} and {PAGE} ({EXAMPLE})")
+        raise ValueError(f"{name} is no folder: a paper is a folder with a {CODE_FILE} ({EXAMPLE})")
     if (directory / "run.json").exists():
         raise ValueError(f"{name} is a run, and code is never taken from a run directory: name the paper's own folder")
-    if missing := [one for one in (CODE_FILE, PAGE) if not (directory / one).is_file()]:
-        raise ValueError(f"{name} has no {' and no '.join(missing)}: a paper has both ({EXAMPLE})")
+    if not (directory / CODE_FILE).is_file():
+        raise ValueError(f"{name} has no {CODE_FILE}, in which a paper's runs and claims stand ({EXAMPLE})")
     try:
         module = _imported(directory)
     except Exception as error:  # somebody's code, which raises whatever it runs into
@@ -74,8 +75,12 @@ def load(name: str) -> PaperFolder:
     paper = getattr(module, "paper", None)
     if not isinstance(paper, Paper):
         raise ValueError(f"{name}/{CODE_FILE} makes no paper: it needs paper = tracer.Paper(...) ({EXAMPLE})")
+    page = directory / PAGE
+    words = page.read_text(encoding="utf-8") if page.is_file() else inspect.cleandoc(module.__doc__ or "")
+    if not words.strip():
+        raise ValueError(f"{name} has no words: write {PAGE}, or begin {CODE_FILE} with a docstring")
     code = sha256(b"".join(one.read_bytes() for one in sorted(directory.glob("*.py")))).hexdigest()
-    return PaperFolder(directory.name, directory, paper, (directory / PAGE).read_text(encoding="utf-8"), code)
+    return PaperFolder(directory.name, directory, paper, words, code)
 
 
 class _CannotName(ValueError):

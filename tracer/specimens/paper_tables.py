@@ -85,7 +85,7 @@ def as_markdown(told: Mapping[str, Any], page: str) -> str:
     return "\n".join([
         page.strip(), "", f"{_seeds(told)}; {_minutes(told)}. {_count(told)}", "",
         _table(("claim", "published", "expected", "here", "by what", "control", "verdict"), claims), "",
-        _table(("run", "what it is for", "steps", "seeds", "minutes"), runs), "",
+        _table(("run", "what it is for", "steps", "seeds", "minutes by the clock"), runs), "",
     ])  # fmt: skip
 
 
@@ -131,7 +131,7 @@ def _seeds(told: Mapping[str, Any]) -> str:
 def _minutes(told: Mapping[str, Any]) -> str:
     runs = told["runs"].values()
     n = sum(of["seeds"] for of in runs)
-    return f"{n} training{'s' * (n != 1)}, {sum(of['seconds'] for of in runs) / 60:.1f} minutes"
+    return f"{n} training{'s' * (n != 1)}, {sum(of['seconds'] for of in runs) / 60:.1f} minutes by the clock"
 
 
 def _count(told: Mapping[str, Any]) -> str:
@@ -140,7 +140,7 @@ def _count(told: Mapping[str, Any]) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.3f}" if abs(value) < 10 else f"{value:,.0f}"
+    return f"{value:,.0f}" if abs(value) >= 10 or value == round(value) else f"{value:.3f}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +15,6 @@ import tracer
 from tests.test_imports import imports
 from tracer.cli.commands import main
 from tracer.specimens.paper_folder import load, shipped
-from tracer.specimens.paper_runs import wanted
 from tracer.specimens.paper_tables import as_markdown, as_text, facts
 from tracer.specimens.paper_verdicts import SeedAnswer, answers_of, decide, exit_status
 
@@ -240,7 +238,8 @@ def test_claims_are_asked_of_the_seeds_that_have_their_runs_and_told(tmp_path: P
 
 
 TINY = """
-from dataclasses import replace
+import signal
+from pathlib import Path
 import numpy as np
 import tracer
 
@@ -250,7 +249,9 @@ class Rows:
     def rows(self, rng, n): return rng.integers(1, 9, (n, self.n))
     def held_out(self, n): return np.resize(np.arange(1, 9), (n, self.n))
 
-def width(model, step): return {"width": float(model.embed.W_E.shape[1])}
+def width(model, step):
+    if step == 30 and Path("stop").exists(): signal.raise_signal(signal.SIGINT)
+    return {"width": float(model.embed.W_E.shape[1])}
 
 config = tracer.TrainConfig(
     steps=60, device="cpu", model=tracer.ModelConfig(n_layers=1, n_heads=1, d_model=8, n_ctx=8),
@@ -276,15 +277,15 @@ def test_what_is_finished_stays_and_what_was_stopped_goes_on(
         return int(ended.value.code or 0), said.out + said.err
 
     assert reproduce()[0] == 0
-    folder = load("./tiny")
-    config, directory = wanted(folder, "one run", 1)
-    code = folder.paper.runs["one run"].code
-    stop: Callable[..., object] = lambda step, _: step == 30 and signal.raise_signal(signal.SIGINT)  # noqa: E731
-    assert tracer.train(config, quiet=True, on_record=stop, **code).status == "stopped"
+    Path("stop").touch()
+    status, said = reproduce("--seeds", "0", "1")
+    assert status == 130 and "stopped; `tracer reproduce ./tiny` goes on where it stopped" in said
+    assert tracer.open_run("tiny-one-run-1").status == "stopped"
+    Path("stop").unlink()
     status, said = reproduce("--seeds", "0", "1")
     assert status == 0 and "tiny-one-run-1: r; 60 steps" in said and "tiny-one-run:" not in said
-    assert "2 of 2" in said and tracer.open_run(directory).status == "finished"
-    assert not (tmp_path / "checkpoints" / "tiny-one-run-2").exists()
+    assert "2 of 2" in said and tracer.open_run("tiny-one-run-1").meta["cost"]["jobs"] == 2
+    assert sorted(one.name for one in Path("checkpoints").iterdir()) == ["tiny-one-run", "tiny-one-run-1"]
     for changed, words in {
         TINY.replace("steps=60", "steps=61"): "was trained with other settings",
         TINY.replace("def width", "def wide").replace("(width,)", "(wide,)"): "was trained with other code",

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,18 @@ def test_the_first_paper_is_trained_and_judged(tmp_path: Path) -> None:
     again = reproduce()
     assert again.returncode == done.returncode and "Seed 0; 1 training," in again.stdout
     assert (tmp_path / "checkpoints" / "edelman-dirichlet" / "run.json").read_bytes() == kept
+
+
+def test_an_installed_package_has_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a wheel, unpacked; from a folder that is not ours."""
+    from hatchling.build import build_wheel
+
+    monkeypatch.chdir(ROOT)
+    wheel = tmp_path / build_wheel(str(tmp_path))
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(tmp_path / "site")
+    code = "import tracer.specimens.paper_folder as p; print(p.shipped()['edelman'], p.load('edelman').paper.title)"
+    env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=env)
+    folder = tmp_path / "site" / "tracer" / "papers" / "edelman"
+    assert done.stdout == f"{folder} Counting before matching: statistical induction heads\n", done.stderr

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from tracer.interventions.own_clamps import ClampedHead
     from tracer.model import Transformer
     from tracer.presets import PRESETS, preset
+    from tracer.specimens.paper import Claim, Control, Paper, PaperRun
     from tracer.store import Run, list_runs, open_run
     from tracer.tracking.own_numbers import scalar
     from tracer.training.loop import fork, resume
@@ -69,6 +70,8 @@ _HOME = {
     "logit_attribution": "analysis.logit_attribution", "logit_lens": "analysis.logit_attribution",
     "head_test": "ablate.own_tests", "patch": "ablate.patching", "role": "analysis.head_roles",
     "roles": "analysis.head_roles", "load_hf": "huggingface.loading", "open_hf": "watching.opening",
+    "Claim": "specimens.paper", "Control": "specimens.paper", "Paper": "specimens.paper",
+    "PaperRun": "specimens.paper",
     "Layout": "huggingface.architectures", "watch": "watching.watch", "list_runs": "store", "open_run": "store",
     "fork": "training.loop", "remedy": "training.remedy", "replay": "training.replay", "resume": "training.loop",
     "train": "watching.train", "which_rows": "training.which_rows", "stretch_rows": "training.stretch_rows",
@@ -86,12 +89,13 @@ _MODULES = {
 }  # fmt: skip
 
 __all__ = [
-    "PRESETS", "ClampedHead", "DataConfig", "Layout", "LightningCallback", "LossBatch", "ModelConfig", "OptimConfig",
-    "Probe", "RecordConfig", "RowBlock", "Run", "TrainConfig", "TrainerCallback", "Transformer", "ablate", "attends",
-    "clamp", "data", "dates_moved", "diagnose", "diagnosis", "fork", "head_test", "heads", "list_runs", "load_hf",
-    "logit_attribution", "logit_lens", "measure", "measures", "open_hf", "open_run", "patch", "pictures", "preset",
-    "probes", "remedy", "replay", "resume", "role", "roles", "rule", "scalar", "show", "store", "stretch_rows",
-    "survey", "sweep_run", "to_bridge", "to_huggingface", "train", "watch", "which_rows", "why",
+    "PRESETS", "Claim", "ClampedHead", "Control", "DataConfig", "Layout", "LightningCallback", "LossBatch",
+    "ModelConfig", "OptimConfig", "Paper", "PaperRun", "Probe", "RecordConfig", "RowBlock", "Run", "TrainConfig",
+    "TrainerCallback", "Transformer", "ablate", "attends", "clamp", "data", "dates_moved", "diagnose", "diagnosis",
+    "fork", "head_test", "heads", "list_runs", "load_hf", "logit_attribution", "logit_lens", "measure", "measures",
+    "open_hf", "open_run", "patch", "pictures", "preset", "probes", "remedy", "replay", "resume", "role", "roles",
+    "rule", "scalar", "show", "store", "stretch_rows", "survey", "sweep_run", "to_bridge", "to_huggingface", "train",
+    "watch", "which_rows", "why",
 ]  # fmt: skip
 
 

@@ -205,17 +205,33 @@ def reproduce(
     seeds: tuple[int, ...] = (0,),
     table: bool = False,
     json: bool = False,
+    quick: bool = False,
 ) -> int:
-    """Train specimens that are not trained yet, run the exercises, and print what was published beside it.
+    """Train what a paper, or our specimens, need and lack, and print what was published beside what came out.
+
+    Of a paper each claim is judged: the exit status is 0 where all hold, 1 where one fails or is weaker, 3 where one
+    could not be decided. Of specimens it is 4 where a claim does not hold.
 
     Args:
-        names: Specimens, all by default.
-        size: small, for a CPU, or as published, for a GPU.
-        corpus: A text file or folder instead of python-stdlib.
-        seeds: Of the weights and the order of the data; several are told as mean and range.
-        table: Print the tables of what is trained already, and train nothing.
-        json: Print the figures that the tables are made from.
+        names: A paper, such as edelman, or its folder, such as ./my-paper; or specimens, all by default.
+        size: Of specimens: small, for a CPU, or as published, for a GPU.
+        corpus: Of specimens: a text file or folder instead of python-stdlib.
+        seeds: Of the weights and the order of the data; several are told together.
+        table: Print what is known of what is trained already, and train nothing.
+        json: Print the figures as JSON.
+        quick: Of a paper: train no more than takes two minutes; what that cannot decide is not tested.
     """
+    from tracer.specimens.paper_folder import is_paper
+
+    papers = [name for name in names if is_paper(name)]
+    if papers:
+        if len(names) > 1:
+            raise ValueError(f"name one paper, not {', '.join(names)}")
+        if size != "small" or corpus is not None:
+            raise ValueError(f"--size and --corpus are of specimens; {papers[0]} is a paper, which says its own")
+        return _reproduce_paper(papers[0], seeds, table, json, quick)
+    if quick:
+        raise ValueError("--quick is of a paper: name one, as edelman or ./my-paper")
     from tracer.specimens import reproduce as series
     from tracer.specimens.claims import judged
     from tracer.specimens.exercises import EXERCISES
@@ -226,3 +242,25 @@ def reproduce(
     checks = {name: EXERCISES[name]().checks for name in asked if name in EXERCISES}
     say("\n" * (not table) + (as_json if json else tables)(found, checks))
     return 0 if all(verdict.holds is not False for verdict in judged(found)) else EXIT_CLAIM
+
+
+def _reproduce_paper(name: str, seeds: tuple[int, ...], table: bool, json: bool, quick: bool) -> int:
+    from tracer.specimens.paper_folder import load
+    from tracer.specimens.paper_runs import trained_runs
+    from tracer.specimens.paper_tables import as_text, facts
+    from tracer.specimens.paper_verdicts import answers_of, exit_status
+
+    folder = load(name)
+    names = folder.paper.quick if quick else ()
+    try:
+        found = trained_runs(folder, seeds, names, not table, (lambda _: None) if json else say)
+    except KeyboardInterrupt:
+        say(f"stopped; `tracer reproduce {name}` goes on where it stopped")
+        return EXIT_STOPPED
+    answers = answers_of(folder.paper, found)
+    told = facts(folder, found, answers)
+    if json:
+        say_json(**told)
+    else:
+        say("\n" * (not table) + as_text(told))
+    return exit_status(answers)

@@ -50,7 +50,7 @@ Found = Mapping[str, Outcome]
 
 
 @dataclass(frozen=True)
-class Claim:
+class TutorialClaim:
     """Something that was published and must hold here."""
 
     text: str
@@ -66,7 +66,7 @@ class Claim:
 class Judgement:
     """A claim as it stands here."""
 
-    claim: Claim
+    claim: TutorialClaim
     holds: bool | None
     """None: too close to tell, or not tested."""
     evidence: str
@@ -136,27 +136,27 @@ def _noise(seeds: Sequence[Found], one: float = NOISE) -> float:
     return one / math.sqrt(len(seeds))
 
 
-def _compared(says: str, margin: float, ours: str, theirs: str) -> Claim:
+def _compared(says: str, margin: float, ours: str, theirs: str) -> TutorialClaim:
     """One loss is below another by `margin` times what seeds alone make; it is not once it is above by as much."""
 
     def holds(seeds: Sequence[Found]) -> bool | None:
         gap, limit = _gap(seeds, ours, theirs), _noise(seeds)
         return True if gap <= -margin * limit else None if gap <= limit else False  # nan: ours diverged, so it is not
 
-    return Claim(f"{ours} is {says} {theirs}", (ours, theirs), holds,
+    return TutorialClaim(f"{ours} is {says} {theirs}", (ours, theirs), holds,
                  lambda seeds: _told_gap(seeds, ours, theirs), against=theirs)  # fmt: skip
 
 
 _lower, _no_worse = partial(_compared, "better than", 1), partial(_compared, "no worse than", 0)
 
 
-def _entropy(name: str, text: str, holds: Callable[[Outcome], bool]) -> Claim:
+def _entropy(name: str, text: str, holds: Callable[[Outcome], bool]) -> TutorialClaim:
     def told(seeds: Sequence[Found]) -> str:
         start = _mean(seeds, lambda found: found[name].entropy_start)
         end = _mean(seeds, lambda found: found[name].entropy_end)
         return f"entropy {start:.3f} at the start, {end:.3f} at the end"
 
-    return Claim(text, (name,), lambda seeds: all(holds(found[name]) for found in seeds), told)
+    return TutorialClaim(text, (name,), lambda seeds: all(holds(found[name]) for found in seeds), told)
 
 
 CLAIMS = (
@@ -170,14 +170,14 @@ CLAIMS = (
     _lower("multi-head", "single-head"),
     _no_worse("multi-head", "multi-head-full"),
     _lower("two-blocks", "multi-head"),
-    Claim("four-blocks diverges", ("four-blocks",),
+    TutorialClaim("four-blocks diverges", ("four-blocks",),
           lambda seeds: all(found["four-blocks"].status == "diverged" for found in seeds),
           lambda seeds: "; ".join(f"{o.status} at step {o.step}" for o in (found["four-blocks"] for found in seeds))),
     *(_lower("four-blocks-rms", other) for other in ("two-blocks", "multi-head", "multi-head-full", "single-head")),
 )  # fmt: skip
 
 
-def judge(claim: Claim, seeds: Sequence[Found]) -> Judgement:
+def judge(claim: TutorialClaim, seeds: Sequence[Found]) -> Judgement:
     """A claim over seeds that have all its runs; where what it is measured by diverged, the seed does not count."""
     lost = _lost(seeds, claim.against) if claim.against else ""
     counted = [found for found in seeds if not (lost and math.isnan(found[claim.against].loss))]

@@ -13,6 +13,7 @@ from pathlib import Path
 from tracer.config import TrainConfig
 from tracer.presets import preset
 from tracer.specimens.claims import Outcome, outcome
+from tracer.specimens.paper_folder import shipped
 from tracer.specimens.systems import SPECIMENS, Size
 from tracer.store import ROOT, Run, open_run, resolve
 
@@ -23,7 +24,10 @@ def named(names: Iterable[str] = ()) -> list[str]:
     """The specimens of these names, all by default, with those that their exercises compare them with."""
     names = list(names) or list(SPECIMENS)
     if unknown := [name for name in names if name not in SPECIMENS]:
-        raise ValueError(f"there is no specimen {', '.join(unknown)}; there are: {', '.join(SPECIMENS)}")
+        raise ValueError(
+            f"there is no specimen {', '.join(unknown)}; there are: {', '.join(SPECIMENS)}; papers: "
+            f"{', '.join(shipped())}, or a folder of your own, as ./{unknown[0]}"
+        )
     return list(dict.fromkeys(one for name in names for one in (name, SPECIMENS[name].beside) if one))
 
 

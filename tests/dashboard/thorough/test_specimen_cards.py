@@ -21,7 +21,7 @@ from dashboard.views.specimens.claims import claimed
 from dashboard.views.specimens.fold import line
 from tests.dashboard.test_specimens import OPEN, TRAINED, change, elsewhere, made, nothing, the_setting  # noqa: F401
 from tests.dashboard.words import labels, sparks, written
-from tracer.specimens.claims import Claim, Judgement, Outcome, outcome
+from tracer.specimens.claims import Judgement, Outcome, TutorialClaim, outcome
 from tracer.specimens.exercises import EXERCISES
 from tracer.specimens.systems import SPECIMENS
 from tracer.store import Run, open_run
@@ -118,7 +118,7 @@ def test_a_card_that_was_watched_stays_open_when_its_run_ends(open_page: Open, e
 
 
 def judged(text: str, needs: tuple[str, str], holds: bool | None, evidence: str = "x") -> Judgement:
-    return Judgement(Claim(text, needs, lambda _: holds, lambda _: evidence), holds, evidence, evidence == "x")
+    return Judgement(TutorialClaim(text, needs, lambda _: holds, lambda _: evidence), holds, evidence, evidence == "x")
 
 
 VERDICTS = {

@@ -1,0 +1,316 @@
+"""A paper's folder is read or refused in words; verdicts follow from figures made by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import tracer
+from tests.test_imports import imports
+from tracer.cli.commands import main
+from tracer.specimens.paper_folder import load, shipped
+from tracer.specimens.paper_tables import as_markdown, as_text, facts
+from tracer.specimens.paper_verdicts import SeedAnswer, answers_of, decide, exit_status
+
+ROOT = Path(__file__).parents[2]
+NAN = math.nan
+SMALL = """
+import tracer
+config = tracer.TrainConfig(steps=2)
+paper = tracer.Paper(
+    "t", "s", {"a": tracer.PaperRun("for a", config)},
+    (tracer.Claim("c", ("a",), lambda runs: 1.0, (0, 2)),),
+)
+"""
+
+
+def figure(runs: object) -> float:
+    return 1.0
+
+
+def claim(**fields: Any) -> tracer.Claim:
+    return tracer.Claim(**{"text": "c", "needs": ("a",), "figure": figure, "within": (0.0, 1.0), **fields})
+
+
+def said(*figures: float, controls: tuple[float, ...] = ()) -> dict[int, SeedAnswer]:
+    return {i: SeedAnswer(one, controls[i] if controls else None) for i, one in enumerate(figures)}
+
+
+CONTROL = tracer.Control("not trivial", figure, (0.0, 1.0))
+TOO_SMALL = SeedAnswer(NAN, too_small="no head formed")
+
+
+@pytest.mark.parametrize(
+    ("fields", "seeds", "verdict"),
+    [
+        ({}, {}, "not tested"),
+        ({}, said(0.5), "holds"),
+        ({}, said(1.0), "holds"),  # ends are included
+        ({}, said(1.1), "fails"),
+        ({}, said(NAN), "too close to tell"),
+        ({}, said(*[0.5] * 9, 2.0), "holds"),  # 9 of 10
+        ({}, said(*[0.5] * 8, 2.0, 2.0), "fails"),
+        ({"share": 0.8}, said(*[0.5] * 8, 2.0, 2.0), "holds"),
+        ({}, said(*[0.5] * 8, 2.0, NAN), "too close to tell"),  # the unknown one decides
+        ({}, said(*[0.5] * 7, 2.0, 2.0, NAN), "fails"),  # and here it could not
+        ({"weaker": (0.0, 3.0)}, said(2.0, 2.0, 0.5), "weaker"),
+        ({"weaker": (0.0, 3.0)}, said(2.0, 4.0), "fails"),
+        ({"weaker": (2.0, 3.0)}, said(0.5), "holds"),
+        ({"weaker": (2.0, 3.0)}, said(0.5, 2.5), "weaker"),  # what holds, holds in a weaker form as well
+        ({"control": CONTROL}, said(0.5, controls=(0.5,)), "holds"),
+        ({"control": CONTROL}, said(0.5, controls=(2.0,)), "fails"),
+        ({"control": CONTROL}, said(0.5, controls=(NAN,)), "too close to tell"),
+        ({}, {0: TOO_SMALL}, "not at this size"),
+        ({}, {0: TOO_SMALL, **said(0, 2.0)}, "fails"),
+        ({"order": True}, said(*[0.5] * 5), "not tested"),  # the smallest p of 5 seeds is 0.0625
+        ({"order": True}, said(*[0.5] * 6), "holds"),
+        ({"order": True}, said(*[2.0] * 6), "fails"),
+        ({"order": True}, said(*[0.5] * 5, 2.0), "too close to tell"),
+        ({"order": True}, said(*[0.5] * 5, NAN), "too close to tell"),
+        ({"order": True}, said(*[0.5] * 8, 2.0), "weaker"),  # p = 0.039, and 8 of 9 are below 90 %
+        ({"order": True, "share": 0.8}, said(*[0.5] * 8, 2.0), "holds"),
+    ],
+)
+def test_verdicts(fields: dict[str, Any], seeds: dict[int, SeedAnswer], verdict: str) -> None:
+    assert decide(claim(**fields), seeds).verdict == verdict
+
+
+def test_several_orders_ask_for_more_seeds() -> None:
+    assert decide(claim(order=True), said(*[0.5] * 6), orders=2).verdict == "not tested"
+    found = decide(claim(order=True), said(*[0.5] * 7), orders=2)
+    assert found.verdict == "holds" and found.p == pytest.approx(2 * 2 / 2**7)
+    assert found.share == pytest.approx((0.5904, 1), abs=1e-4)  # 0.025 ** (1 / 7)
+
+
+def test_a_mean_has_an_interval_from_two_seeds_on() -> None:
+    mean = decide(claim(), said(0.0, 1.0, NAN)).mean
+    assert mean == pytest.approx((0.5, 0.5 - 12.7062 * 0.5, 0.5 + 12.7062 * 0.5), abs=1e-3)
+    one = decide(claim(), said(0.5)).mean
+    assert one is not None and one[0] == 0.5 and math.isnan(one[1])
+    assert decide(claim(), said(NAN)).mean is None
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "status"),
+    [
+        (["holds", "holds"], 0),
+        (["holds", "fails", "not tested"], 1),
+        (["weaker"], 1),
+        (["holds", "not tested"], 3),
+        (["too close to tell"], 3),
+        (["not at this size", "holds"], 3),
+    ],
+)
+def test_exit_statuses(verdicts: list[Any], status: int) -> None:
+    answer = decide(claim(), said(0.5))
+    assert exit_status([type(answer)(**{**vars(answer), "verdict": one}) for one in verdicts]) == status
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: claim(needs="a"), ["needs='a' must be a tuple"]),
+        (lambda: claim(within=(2.0, 1.0)), ["(2.0, 1.0) must be two ends that rise"]),
+        (lambda: claim(weaker=(None, None)), ["two ends that rise"]),
+        (lambda: claim(published="0.5"), ["published= and place= go together"]),
+        (lambda: claim(share=0.4), ["share=0.4 must be above 0.5"]),
+        (lambda: tracer.PaperRun("r", tracer.TrainConfig(), {"lr": 3}), ["has lr; it may have corpus, scalars"]),
+        (lambda: tracer.Paper("t", "s", {}, (claim(),)), ["one run and one claim at least"]),
+        (
+            lambda: tracer.Paper("t", "s", {"b": tracer.PaperRun("r", tracer.TrainConfig())}, (claim(),)),
+            ["claim 'c' names a; the runs are b"],
+        ),
+    ],
+)
+def test_what_cannot_be_a_claim_is_refused(make: Callable[[], object], words: list[str]) -> None:
+    with pytest.raises(ValueError) as error:
+        make()
+    assert all(word in str(error.value) for word in words)
+
+
+def paper_at(directory: Path, code: str = SMALL, page: str | None = "# Words\n") -> str:
+    directory.mkdir(exist_ok=True)
+    (directory / "paper.py").write_text(code)
+    if page is not None:
+        (directory / "page.md").write_text(page)
+    return str(directory)
+
+
+def test_a_folder_is_loaded_as_it_is_now_with_its_neighbours(tmp_path: Path) -> None:
+    name = paper_at(tmp_path / "mine-1", "from .near import TITLE\n" + SMALL.replace('"t"', "TITLE"))
+    (tmp_path / "mine-1" / "near.py").write_text("TITLE = 'one'\n")
+    first = load(name)
+    assert (first.name, first.paper.title, first.page) == ("mine-1", "one", "# Words\n")
+    (tmp_path / "mine-1" / "near.py").write_text("TITLE = 'another'\n")
+    (tmp_path / "mine-1" / "page.md").unlink()
+    (tmp_path / "mine-1" / "paper.py").write_text(
+        '"""More words."""\nfrom .near import TITLE\n' + SMALL.replace('"t"', "TITLE")
+    )
+    assert load(name).page == "More words."
+    assert load(name).paper.title == "another" and load(name).digest != first.digest
+
+
+@pytest.mark.parametrize(
+    ("code", "page", "words"),
+    [
+        (SMALL, None, ["has no words: write page.md, or begin paper.py with a docstring"]),
+        ("x = 1 / 0", "", ["paper.py cannot be loaded: ZeroDivisionError: division by zero"]),
+        ("paper = 3", "", ["makes no paper: it needs paper = tracer.Paper(...)"]),
+        (SMALL.replace("(0, 2)", "(3, 2)"), "", ["cannot be loaded: ValueError: claim 'c': (3, 2)"]),
+    ],
+)
+def test_a_folder_that_is_none_is_refused_in_words(
+    code: str, page: str | None, words: list[str], tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError) as error:
+        load(paper_at(tmp_path / "bad_paper", code, page))
+    assert all(word in str(error.value) for word in words)
+
+
+def test_what_a_folder_may_not_be(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="there is no paper 'nobody'; there are: edelman, or a folder, as ./nobody"):
+        load("nobody")
+    with pytest.raises(ValueError, match="is no folder: a paper is a folder with a paper.py"):
+        load(str(tmp_path / "nowhere"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="empty has no paper.py, in which a paper's runs and claims stand"):
+        load(str(tmp_path / "empty"))
+    with pytest.raises(ValueError, match="also the name of an installed package: rename"):
+        load(paper_at(tmp_path / "numpy"))
+    name = paper_at(tmp_path / "a_run", "raise SystemExit('code of a run ran')")
+    (tmp_path / "a_run" / "run.json").write_text("{}")
+    with pytest.raises(ValueError, match="is a run, and code is never taken from a run directory"):
+        load(name)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["edelman", "two-blocks"], "name one paper, not edelman, two-blocks"),
+        (["edelman", "--size", "published"], "--size and --corpus are of specimens"),
+        (["--quick"], "--quick is of a paper"),
+        (["./nowhere"], "is no folder"),
+        (["nobody"], "there is no specimen nobody"),
+    ],
+)
+def test_mistakes_end_in_words(args: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["reproduce", *args])
+    assert ended.value.code == 2 and words in capsys.readouterr().err
+
+
+def test_nothing_is_tested_where_nothing_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["reproduce", "edelman", "--table", "--json", "--seeds", "0", "1"])
+    told = json.loads(capsys.readouterr().out)
+    assert ended.value.code == told["status"] == 3
+    assert (told["paper"], told["seeds"]) == ("edelman", [0, 1])
+    assert {one["verdict"] for one in told["claims"]} == {"not tested"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_claims_are_asked_of_the_seeds_that_have_their_runs_and_told(tmp_path: Path) -> None:
+    folder = load(paper_at(tmp_path / "told", SMALL.replace("lambda runs: 1.0", "lambda runs: runs['a'].figure")))
+    found: dict[int, Any] = {
+        seed: {"a": SimpleNamespace(figure=value, meta={"cost": {"seconds": 30.0}})}
+        for seed, value in enumerate((0.5, 1.5))
+    } | {2: {}}
+    answers = answers_of(folder.paper, found)
+    assert [(one.verdict, one.supporting, one.counted) for one in answers] == [("holds", 2, 2)]
+    told = json.loads(json.dumps(facts(folder, found, answers)))
+    assert told["claims"][0]["figures"] == {"0": 0.5, "1": 1.5} and told["runs"]["a"]["seconds"] == 60
+    text, page = as_text(told), as_markdown(told, folder.page)
+    assert "2 trainings, 1.0 minutes by the clock" in text and "Of 1 claims: 1 holds." in text
+    assert all(len(line) <= 96 for line in text.splitlines()) and "our prediction, not published" in text
+    assert page.startswith("# Words\n") and "| **holds** |" in page
+    found[0]["a"].figure = "none"
+    with pytest.raises(ValueError, match="claim 'c': ValueError: could not convert"):
+        answers_of(folder.paper, found)
+
+
+TINY = """
+import signal
+from pathlib import Path
+import numpy as np
+import tracer
+
+class Rows:
+    d_vocab = 9
+    def __init__(self, n_ctx, seed): self.n = n_ctx + 1
+    def rows(self, rng, n): return rng.integers(1, 9, (n, self.n))
+    def held_out(self, n): return np.resize(np.arange(1, 9), (n, self.n))
+
+def width(model, step):
+    if step == 30 and Path("stop").exists(): signal.raise_signal(signal.SIGINT)
+    return {"width": float(model.embed.W_E.shape[1])}
+
+config = tracer.TrainConfig(
+    steps=60, device="cpu", model=tracer.ModelConfig(n_layers=1, n_heads=1, d_model=8, n_ctx=8),
+    optim=tracer.OptimConfig(batch_size=2), record=tracer.RecordConfig(every=30, val_rows=2, repeat_rows=2, icl_rows=2),
+)
+paper = tracer.Paper(
+    "t", "s", {"one run": tracer.PaperRun("r", config, {"corpus": Rows, "scalars": (width,)})},
+    (tracer.Claim("c", ("one run",), lambda runs: float(runs["one run"].trace["width"][-1]), (8, 8)),),
+)
+"""
+
+
+def test_what_is_finished_stays_and_what_was_stopped_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    paper_at(tmp_path / "tiny", TINY)
+
+    def reproduce(*args: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["reproduce", "./tiny", *args])
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out + said.err
+
+    assert reproduce()[0] == 0
+    Path("stop").touch()
+    status, said = reproduce("--seeds", "0", "1")
+    assert status == 130 and "stopped; `tracer reproduce ./tiny` goes on where it stopped" in said
+    assert tracer.open_run("tiny-one-run-1").status == "stopped"
+    Path("stop").unlink()
+    status, said = reproduce("--seeds", "0", "1")
+    assert status == 0 and "tiny-one-run-1: r; 60 steps" in said and "tiny-one-run:" not in said
+    assert "2 of 2" in said and tracer.open_run("tiny-one-run-1").meta["cost"]["jobs"] == 2
+    assert sorted(one.name for one in Path("checkpoints").iterdir()) == ["tiny-one-run", "tiny-one-run-1"]
+    for changed, words in {
+        TINY.replace("steps=60", "steps=61"): "was trained with other settings",
+        TINY.replace("def width", "def wide").replace("(width,)", "(wide,)"): "was trained with other code",
+        TINY.replace("arange(1, 9)", "arange(2, 9)"): "was trained on other rows than tiny.paper:Rows gives now",
+    }.items():
+        paper_at(tmp_path / "tiny", changed)
+        status, said = reproduce("--table")
+        assert status == 2 and words in said
+
+
+def test_the_page_of_papers_is_what_the_results_say() -> None:
+    """Of the figures that are kept; PYTHONPATH=. scripts/papers writes it."""
+    made: dict[str, Any] = {"__name__": "papers", "__file__": str(ROOT / "scripts" / "papers")}
+    exec((ROOT / "scripts" / "papers").read_text(), made)
+    assert (ROOT / "docs" / "papers.md").read_text() == made["page"]()
+
+
+def test_papers_use_doors_alone() -> None:
+    """What anybody can import: names of `tracer`, numpy, torch, the standard library and their own neighbours."""
+    known = {f"tracer.{name}" for name in tracer.__all__} | {"tracer"}
+    allowed = {"numpy", "torch", "dataclasses", "math"}
+    files = [one for folder in shipped().values() for one in sorted(folder.glob("*.py"))]
+    assert files
+    for one in files:
+        package = f"{one.parent.name}.{one.stem}"
+        for name in imports(one.read_text(), package):
+            if name.split(".")[0] not in allowed | {one.parent.name}:
+                assert name in known, f"{one.relative_to(ROOT)} imports {name}"

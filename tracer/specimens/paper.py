@@ -1,0 +1,141 @@
+"""What a paper is here: its runs, and its claims, each with its figure, tolerance and control.
+
+`papers/<name>/paper.py` makes one of doors of tracer that anybody has; `tracer reproduce` trains, asks and judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tracer.config import TrainConfig
+from tracer.store import Run
+
+SeedRuns = Mapping[str, Run]
+"""The runs of one seed, by their names in the paper."""
+Ends = tuple[float | None, float | None]
+"""The least and the largest of what agrees; None for no end."""
+CODE = ("corpus", "scalars", "measures", "probes", "clamp", "loss", "rules")
+"""Words of `tracer.train` that a run of a paper may be trained with."""
+
+
+@dataclass(frozen=True)
+class PaperRun:
+    """One training of a paper, which is run once for each seed."""
+
+    about: str
+    """What it is for, in a line."""
+    config: TrainConfig
+    """Its `run` and `seed` are set by `tracer reproduce`."""
+    code: Mapping[str, Any] = field(default_factory=dict)
+    """Code that it is trained with, by the words of `tracer.train`: corpus, scalars, measures, probes, clamp, loss,
+    rules."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.config, TrainConfig):
+            raise ValueError(f"config of a PaperRun is {type(self.config).__name__}, and not a tracer.TrainConfig")
+        if unknown := [word for word in self.code if word not in CODE]:
+            raise ValueError(f"code of a PaperRun has {', '.join(unknown)}; it may have {', '.join(CODE)}")
+
+
+@dataclass(frozen=True)
+class Control:
+    """What must come out if the claim has no trivial explanation; where it does not, the seed does not support it."""
+
+    text: str
+    figure: Callable[[SeedRuns], float]
+    """One number of the runs of a seed; nan where it is not known."""
+    within: Ends
+    """Ends included."""
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        _check_ends("control", self.text, self.within)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Something that a paper says, or that we predict, as a number of one seed's runs and what it must be.
+
+    Each seed is asked by itself, so that runs are compared within a seed. ValueError where a field cannot be.
+    """
+
+    text: str
+    """What is claimed, in a sentence."""
+    needs: tuple[str, ...]
+    """Runs that it is asked of."""
+    figure: Callable[[SeedRuns], float]
+    """One number of these runs; nan where it is not known, such as a date that was not found."""
+    within: Ends
+    """It holds in a seed whose figure is in here, ends included."""
+    unit: str = ""
+    published: str = ""
+    """The published figure, in the author's words; empty for a prediction of our own, which is marked as ours."""
+    place: str = ""
+    """Where it was published: a figure, a section, a file of the authors' code."""
+    weaker: Ends | None = None
+    """It holds in a weaker form in here."""
+    share: float = 0.9
+    """The share of seeds in which it must hold."""
+    order: bool = False
+    """Is it an order, of which chance would give half of the seeds? Then it is told by the exact sign test alone."""
+    control: Control | None = None
+    too_small: Callable[[SeedRuns], str] | None = None
+    """Says why a seed's models are too small to ask, such as that no head formed; empty where they are not."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.needs, str) or not self.needs:
+            raise ValueError(f"claim {self.text!r:.60}: needs={self.needs!r} must be a tuple of names of runs")
+        if not callable(self.figure):
+            raise ValueError(f"claim {self.text!r:.60}: figure must be a function of the runs of a seed")
+        if bool(self.published) != bool(self.place):
+            raise ValueError(f"claim {self.text!r:.60}: published= and place= go together; without both it is ours")
+        if not 0.5 < self.share <= 1:
+            raise ValueError(f"claim {self.text!r:.60}: share={self.share} must be above 0.5 and at most 1")
+        for ends in (self.within, self.weaker):
+            if ends is not None:
+                _check_ends("claim", self.text, ends)
+
+    @property
+    def ours(self) -> bool:
+        """Is it a prediction of our own, which nobody published?"""
+        return not self.published
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A publication as runs and claims; ValueError where they do not fit together."""
+
+    title: str
+    source: str
+    """Authors, year and where it is to be read."""
+    runs: Mapping[str, PaperRun]
+    claims: tuple[Claim, ...]
+    quick: tuple[str, ...] = ()
+    """Runs of `tracer reproduce --quick`, which should take two minutes at most; empty for all of them."""
+
+    def __post_init__(self) -> None:
+        if not self.runs or not self.claims:
+            raise ValueError("a paper has one run and one claim at least")
+        for name, run in self.runs.items():
+            if not isinstance(run, PaperRun):
+                raise ValueError(f"runs[{name!r}] is {type(run).__name__}, and not a tracer.PaperRun")
+        for what, names in (("quick", self.quick), *((f"claim {one.text!r:.60}", one.needs) for one in self.claims)):
+            if unknown := [name for name in names if name not in self.runs]:
+                raise ValueError(f"{what} names {', '.join(unknown)}; the runs are {', '.join(self.runs)}")
+        if len({claim.text for claim in self.claims}) < len(self.claims):
+            raise ValueError("two claims have the same text")
+
+
+def inside(value: float, ends: Ends | None) -> bool:
+    """Is a number between two ends? nan is not."""
+    if ends is None:
+        return False
+    low, high = ends
+    return value == value and (low is None or value >= low) and (high is None or value <= high)
+
+
+def _check_ends(what: str, text: str, ends: Ends) -> None:
+    if len(ends) != 2 or ends == (None, None) or (None not in ends and ends[0] > ends[1]):  # type: ignore[operator]
+        raise ValueError(f"{what} {text!r:.60}: {ends} must be two ends that rise, one of which may be None")

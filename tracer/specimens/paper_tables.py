@@ -1,0 +1,158 @@
+"""What came of a paper's claims: a value that JSON keeps, and what the terminal and the page of docs make of it."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tracer.specimens.paper import Ends
+from tracer.specimens.paper_folder import PaperFolder
+from tracer.specimens.paper_runs import seconds
+from tracer.specimens.paper_verdicts import ClaimAnswer, exit_status, told_ends
+from tracer.store import Run
+
+WIDTH = 96
+COLUMNS = (16, 44, 34)
+"""Verdict, claim, what came out here."""
+
+
+def facts(
+    folder: PaperFolder, found: Mapping[int, Mapping[str, Run]], answers: Sequence[ClaimAnswer]
+) -> dict[str, Any]:
+    """All that is to be said, as plain values; numbers to six digits, what is not one is null."""
+    paper = folder.paper
+    spent = {name: [seconds(runs[name]) for runs in found.values() if name in runs] for name in paper.runs}
+    return _plain({
+        "paper": folder.name, "title": paper.title, "source": paper.source, "digest": folder.digest,
+        "seeds": list(found), "status": exit_status(answers),
+        "runs": {
+            name: {"about": of.about, "steps": of.config.steps, "seeds": len(spent[name]), "seconds": sum(spent[name])}
+            for name, of in paper.runs.items()
+        },
+        "claims": [_claim(one) for one in answers],
+    })  # fmt: skip
+
+
+def _claim(one: ClaimAnswer) -> dict[str, Any]:
+    claim, mean = one.claim, one.mean
+    control = claim.control
+    return {
+        "claim": claim.text, "verdict": one.verdict, "why": one.why, "ours": claim.ours, "published": claim.published,
+        "place": claim.place, "unit": claim.unit, "expected": told_ends(claim), "within": claim.within,
+        "weaker": claim.weaker, "order": claim.order, "needs": claim.needs,
+        "mean": None if mean is None else mean[0], "interval": None if mean is None else mean[1:],
+        "supporting": one.supporting, "counted": one.counted, "share_interval": one.share, "p": one.p,
+        "figures": {str(seed): seen.figure for seed, seen in one.seeds.items()},
+        "control": None if control is None else {
+            "text": control.text, "within": control.within, "unit": control.unit,
+            "figures": {str(seed): seen.control for seed, seen in one.seeds.items()},
+        },
+    }  # fmt: skip
+
+
+def as_text(told: Mapping[str, Any]) -> str:
+    """For a terminal: a row a claim, under it where it is from, what was asked, and its control."""
+    rows = [f"{told['title']}", f"{told['source']}", f"{_seeds(told)}; {_minutes(told)}", ""]
+    for claim in told["claims"]:
+        cells = (claim["verdict"], claim["claim"], _here(claim))
+        lines = [textwrap.wrap(cell, width - 2) or [""] for cell, width in zip(cells, COLUMNS, strict=True)]
+        for i in range(max(map(len, lines))):
+            cut = (line[i] if i < len(line) else "" for line in lines)
+            rows.append("".join(cell.ljust(width) for cell, width in zip(cut, COLUMNS, strict=True)).rstrip())
+        under = [_origin(claim), claim["why"], *([_control(claim["control"])] if claim["control"] else [])]
+        margin = " " * COLUMNS[0]
+        rows += [line for text in under for line in textwrap.wrap(text, WIDTH, initial_indent=margin,
+                                                                   subsequent_indent=margin)]  # fmt: skip
+        rows.append("")
+    return "\n".join([*rows, _count(told)])
+
+
+def as_markdown(told: Mapping[str, Any], page: str) -> str:
+    """For a page: the words of the paper's folder, then its claims and its runs as tables."""
+    claims = [
+        (
+            claim["claim"], f"{_published(claim)}", claim["expected"], _here(claim), claim["why"],
+            _control(claim["control"]) if claim["control"] else "–", f"**{claim['verdict']}**",
+        )
+        for claim in told["claims"]
+    ]  # fmt: skip
+    runs = [
+        (f"`{name}`", of["about"], f"{of['steps']:,}", str(of["seeds"]), f"{of['seconds'] / 60:.1f}")
+        for name, of in told["runs"].items()
+    ]
+    return "\n".join([
+        page.strip(), "", f"{_seeds(told)}; {_minutes(told)}. {_count(told)}", "",
+        _table(("claim", "published", "expected", "here", "by what", "control", "verdict"), claims), "",
+        _table(("run", "what it is for", "steps", "seeds", "minutes by the clock"), runs), "",
+    ])  # fmt: skip
+
+
+def _here(claim: Mapping[str, Any]) -> str:
+    """The mean over seeds with its 95 % interval, and the share of seeds with its own."""
+    if claim["mean"] is None:
+        return "–"
+    low, high = claim["interval"]
+    mean = _number(claim["mean"]) + (f" ({_number(low)} to {_number(high)})" if low is not None else "")
+    unit, counted = f" {claim['unit']}".rstrip(), claim["counted"]
+    if not counted:
+        return f"{mean}{unit}"
+    low, high = claim["share_interval"]
+    return f"{mean}{unit}; {claim['supporting']} of {counted} ({low:.2f} to {high:.2f})"
+
+
+def _published(claim: Mapping[str, Any]) -> str:
+    return "ours, not published" if claim["ours"] else f"{claim['published']} ({claim['place']})"
+
+
+def _origin(claim: Mapping[str, Any]) -> str:
+    return "our prediction, not published" if claim["ours"] else f"published: {_published(claim)}"
+
+
+def _control(control: Mapping[str, Any]) -> str:
+    known = [value for value in control["figures"].values() if value is not None]
+    mean = _number(sum(known) / len(known)) if known else "not known"
+    return f"control: {control['text']}: {mean} {control['unit']} (must be {_within(control['within'])})".replace(
+        "  ", " "
+    )
+
+
+def _within(ends: Ends) -> str:
+    low, high = ends
+    return f"at most {high:g}" if low is None else f"at least {low:g}" if high is None else f"{low:g} to {high:g}"
+
+
+def _seeds(told: Mapping[str, Any]) -> str:
+    seeds = told["seeds"]
+    return f"Seed {seeds[0]}" if len(seeds) == 1 else f"Seeds {', '.join(map(str, seeds))}"
+
+
+def _minutes(told: Mapping[str, Any]) -> str:
+    runs = told["runs"].values()
+    n = sum(of["seeds"] for of in runs)
+    return f"{n} training{'s' * (n != 1)}, {sum(of['seconds'] for of in runs) / 60:.1f} minutes by the clock"
+
+
+def _count(told: Mapping[str, Any]) -> str:
+    verdicts = [claim["verdict"] for claim in told["claims"]]
+    return f"Of {len(verdicts)} claims: " + ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts)) + "."
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 10 or value == round(value) else f"{value:.3f}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in lines)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value

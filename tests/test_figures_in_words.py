@@ -115,7 +115,7 @@ CLAIMS: list[tuple[str, str, tuple[Source, ...]]] = [
     ("tracer/diagnosis/attention_faults.py", "heads of the demo end at {} and {}",
      (at_end("entropy_normalised", LOOKS_BACK), at_end("entropy_normalised", INDUCTION))),
     ("tracer/diagnosis/rules.py", "The demo's ends {} % larger", (growth,)),
-    ("tracer/diagnosis/growth.py", "The demo's ends {} % larger", (growth,)),
+    ("tracer/diagnosis/growth.py", "the demo's stream ends {} % larger", (growth,)),
 ]  # fmt: skip
 PAGES = sorted({"README.md", "docs/index.md", "docs/practitioner.md", *(page for page, *_ in CLAIMS if "docs" in page)})
 NOT_OF_THE_DEMO = re.compile(

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.tiers import quick
 from tracer.ablate import MODES, effect, sweep
 from tracer.ablate.repeats import Repeats
 from tracer.analysis.eval_sequences import batches
@@ -64,7 +65,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train(replace(config, device="cpu"), quiet=True)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", quick(MODES, ("resample",)))
 def test_pages_take_replacements_from_rows_without_a_repeat(mode: str, run: Run) -> None:
     """The batches of a run with as many tokens; and sweeps, which share work, as single passes."""
     found, model = batches(run), signalling()

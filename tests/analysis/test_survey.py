@@ -16,7 +16,6 @@ from torch import Tensor
 
 import tracer
 from tests.causal_families import causal
-from tests.tiers import quick
 from tracer.analysis import survey as surveying
 from tracer.analysis.head_jobs import Jobs, head_jobs
 from tracer.analysis.survey import bin_of, deciles, kept_survey, survey
@@ -24,7 +23,6 @@ from tracer.config import InitConfig, ModelConfig
 from tracer.heads.call import AttentionCall
 from tracer.interventions.edits import recording
 from tracer.model import Transformer
-from tracer.presets import preset
 from tracer.store import Run
 from tracer.store.surveys import read_survey, survey_path, write_survey
 
@@ -389,14 +387,3 @@ def test_two_clear_jobs_are_two(few: int) -> None:
     z[few:, 1] += 1
     found = jobs_of(z)
     assert len(found.jobs) == 2 and sorted(round(256 * job.share) for job in found.jobs) == sorted([few, 256 - few])
-
-
-@pytest.mark.parametrize("name", quick(["demo", "induction"], ("induction",)))
-def test_an_untrained_model_has_no_jobs(name: str) -> None:
-    """Its heads attend evenly, so what they write changes smoothly with the place of the query."""
-    config = preset(name).config
-    tokens = torch.from_numpy(np.random.default_rng(0).zipf(1.4, (256, 64)) % 64)
-    for seed in (0, 1):
-        model = Transformer(replace(config.model, d_vocab=65), seed=seed).eval()
-        found = survey(model, tokens, tokens=2**14)
-        assert [len(head_jobs(model, found, *head).jobs) for head in np.ndindex(2, 4)] == [1] * 8

@@ -29,7 +29,6 @@ from tracer.measures.aliases import Head
 from tracer.pictures import headmap
 from tracer.pictures import tokens as token_strip
 from tracer.store import Run
-from tracer.training.loop import train
 
 Open = Callable[..., AppTest]
 
@@ -268,22 +267,6 @@ def test_without_the_text_it_falls_back_on_what_the_run_kept(open_page: Open, co
     assert measured == {*(("repeat", mode) for mode in ablate.MODES), ("text", "zero")}
 
 
-def test_one_row_of_everything_is_measured_as_far_as_it_goes(workplace: Path, small_run: Run, open_page: Open) -> None:
-    directory = workplace / "checkpoints" / "alone"
-    record = replace(small_run.config.record, repeat_rows=1, val_rows=1)
-    try:
-        run = train(replace(small_run.config, record=record, run=str(directory), steps=1), quiet=True)
-        for mode in ablate.MODES:
-            for off in ((), ((0, 0),)):
-                app = open_page("ablate", run="alone", mode=mode, off=off, section="effect" if off else "heads")
-                assert not app.exception, (mode, off)
-        found = sweep_run(run)["effect"].sel(mode="resample")
-        assert found.sel(probe="repeat").notnull().all() and found.sel(probe="text").isnull().all()
-        assert ablation.swept(run) == len(run.steps) and ablation.repeats(run)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
 def test_a_missing_corpus_is_said(open_page: Open, copy_run: Callable[..., Run], small_run: Run) -> None:
     config = json.loads((small_run.dir / "run.json").read_text())["config"]
     config["data"]["corpus"] = "/nowhere/at/all"
@@ -316,28 +299,3 @@ def test_effects_of_a_model_that_broke_have_a_scale() -> None:
     nothing, some = np.full((1, 2), np.nan), np.array([[-0.5, np.nan]])
     assert (ablation.change_scale(nothing).lo, ablation.change_scale(nothing).hi) == (-1.0, 1.0)
     assert (ablation.change_scale(nothing, some).lo, ablation.change_scale(some).hi) == (-0.5, 0.5)
-
-
-def test_where_no_tokens_can_repeat_text_is_measured(workplace: Path, small_run: Run, open_page: Open) -> None:
-    """A Markov chain of three symbols: a token that repeats alone is foretold by nothing."""
-    config, directory = small_run.config, workplace / "checkpoints" / "chains"
-    small = replace(config, data=replace(config.data, corpus="markov"), run=str(directory), steps=1)
-    try:
-        run = train(small, quiet=True)
-        tokens = data.build(run.config.data, run.config.model.n_ctx, run.config.seed).val(run.config.record.val_rows)
-        model = run.model(run.steps[-1])
-        cost = ablate.effect(model, tokens, [(1, 0)], "zero").over(slice(None))
-
-        app = open_page("ablate", run="chains", off=((1, 0),), step=run.steps[-1])
-        assert not app.exception and "tests of an induction head need tokens that repeat" in written(app)
-        assert [one.value for one in app.metric if one.label == "Change"] == [theme.signed(cost.mean)]
-
-        found = sweep_run(run, ["zero"])
-        assert found["probe"].values.tolist() == ["text"] and not ablation.repeats(run)
-        swept = float(found["effect"].sel(step=run.steps[-1], mode="zero", probe="text", layer=1, head=0))
-        assert swept == pytest.approx(cost.mean, abs=1e-5)
-        for section in ("text", "heads", "when", "patch"):
-            assert not open_page("ablate", run="chains", off=((1, 0),), section=section).exception, section
-        assert not open_page("ablate", run="chains", off=((1, 0),), compare=small_run.name).exception
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)

@@ -306,12 +306,6 @@ def test_why_a_circuit_is_not_defined(
         assert wanted in found and bool(wanted) == bool(found)
 
 
-@pytest.mark.usefixtures("elsewhere")
-def test_a_model_that_cannot_be_run_says_so(open_page: Open) -> None:
-    app = open_page("circuits", run="patches")
-    assert "not in the run, so there are no circuits to read" in app.info[0].value and not app.get("bidi_component")
-
-
 @pytest.mark.parametrize("run", ["gpt", "opened"])
 @pytest.mark.usefixtures("elsewhere")
 def test_a_hugging_face_model_is_read_by_its_weights(run: str, open_page: Open, sent: Any) -> None:

@@ -169,22 +169,6 @@ def test_a_removed_run_in_a_link_is_said_and_the_page_goes_on(open_page: Open, s
     assert "cannot be shown" not in written(app)
 
 
-def test_a_head_that_the_other_lacks_is_replaced_and_said(open_page: Open, narrow: Run, sent: Any) -> None:
-    app = open_page("heads", run="tiny", compare="narrow", prompt=PROMPT, layer=1, head=3, match="label")
-    assert "B has no L1H3: shown is its most striking head" in written(app)
-    title = sent(app, "versus")[0]["sides"][1]["title"]
-    assert title.startswith("L0H") and title.endswith("of narrow, step 2")
-    found = moved(app)
-    assert np.isfinite(found[0, :2]).all() and np.isnan(found[0, 2:]).all() and np.isnan(found[1]).all()
-
-    app.segmented_control(key="match_box").set_value("alike").run()
-    assert not app.exception and "B has no" not in written(app) and np.isfinite(moved(app)).all()
-    apart = comparison.unlikeness(open_trace("tiny"), 30, open_trace("narrow"), 2)
-    layer, head = np.unravel_index(apart[1, 3].argmin(), apart[1, 3].shape)
-    assert f"L{layer}H{head} of B behaves {apart[1, 3].min():.2f} away from L1H3 of A" in written(app)
-    assert sent(app, "versus")[0]["sides"][1]["title"].startswith(f"L{layer}H{head} of narrow")
-
-
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
@@ -219,17 +203,6 @@ def test_a_text_that_the_other_cannot_read_is_refused(open_page: Open, narrow: R
     app = open_page("heads", run="tiny", compare="narrow", prompt="3 40 3")
     assert "This comparison cannot be shown." in written(app) and "versus" not in drawn(app)
     assert "narrow cannot read this prompt: not in the vocabulary: '40'" in written(app)
-
-
-def test_a_tokenizer_of_its_own_reads_the_same_text_differently(elsewhere: Path, open_page: Open, sent: Any) -> None:
-    """One run speaks in ids, the other in letters: "5 7" are two tokens and three."""
-    app = open_page("heads", run="gpt", compare="opened", prompt="5 7")
-    header = sent(app, "versus")[0]
-    assert not header["same"] and header["sides"][0]["tokens"] == ["5", "7"]
-    assert header["sides"][1]["tokens"][-3:] == ["5", "·", "7"]
-    assert "B reads the prompt as other tokens (2 tokens in A" in written(app)
-    app = open_page("heads", run="gpt", compare="patches", prompt="5 7")
-    assert "patches cannot read this prompt" in written(app)
 
 
 def test_kept_prompts_are_compared_where_no_model_runs(elsewhere: Path, open_page: Open, sent: Any) -> None:
@@ -323,24 +296,6 @@ def test_other_sequences_are_not_paired_and_missing_heads_are_said(open_page: Op
     assert "None of these heads is in B" in written(app) and "two separate" not in written(app)
     app = open_page("ablate", run="tiny", compare="narrow")
     assert "Beside B" in written(app) and not app.exception
-
-
-def test_large_models_ask_before_they_compute(elsewhere: Path, open_page: Open) -> None:
-    directory = elsewhere / "checkpoints" / "large"
-    shutil.copytree(elsewhere / "checkpoints" / "opened", directory)
-    try:
-        meta = json.loads((directory / "run.json").read_text())
-        (directory / "run.json").write_text(json.dumps({**meta, "name": "large", "n_params": 30_000_000}))
-        app = open_page("ablate", run="opened", compare="large", off=((0, 1),))
-        assert "takes seconds" in written(app) and "beside_a:cue" not in drawn(app)
-        app.button(key="beside").click().run()
-        assert not app.exception and "beside_a:cue" not in drawn(app)
-        assert "It costs both the same" in written(app)  # on the text that both kept
-        assert "two separate measurements" in written(app)  # fewer repeated sequences for a large model
-        app.button(key="beside_sweep").click().run()
-        assert not app.exception and "beside_change:cue" in drawn(app)
-    finally:
-        shutil.rmtree(directory)
 
 
 def interval(mean: float, low: float, high: float) -> Estimate:

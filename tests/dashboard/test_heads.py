@@ -44,16 +44,6 @@ def shares(sent: Any, app: AppTest) -> np.ndarray:
     return sent(app, "pattern")[1]["shares"] / 65534
 
 
-def test_a_run_of_numbers_that_kept_no_prompt_opens_with_some(open_page: Open, small_run: Run) -> None:
-    config = small_run.config
-    record = replace(config.record, val_rows=1, text_prompts=0, repeat_prompts=0)
-    directory = small_run.dir.with_name("numbers")
-    train(replace(config, run=str(directory), steps=1, record=record), preset="induction", quiet=True)
-    app = open_page("heads", run="numbers")
-    shutil.rmtree(directory)
-    assert not app.error and app.text_area(key="prompt_box").value == "1 2 3 4 1 2 3 4"
-
-
 @pytest.mark.parametrize("n_ctx", [5, 40, 128])
 def test_the_first_text_fits_the_context(open_page: Open, small_run: Run, tmp_path: Path, n_ctx: int) -> None:
     (tmp_path / "a.txt").write_text("def add(self, name, value): a = b + c\n" * 200)
@@ -88,18 +78,6 @@ def test_a_long_prompt_is_an_overview_and_an_exact_window(long_run: Run, open_pa
     pooled = whole.reshape(300, 2, 300, 2).max((1, 3))
     np.testing.assert_allclose((arrays["blocks"] / 255) ** 2, pooled, atol=0.005)
     assert cue["value"] == [472, 600, 472, 600] and "Queries 472 to 599 look at keys 472 to 599." in captions(app)
-
-
-def test_a_window_is_kept_until_the_prompt_changes(long_run: Run, open_page: Open, sent: Any) -> None:
-    app = open_page("heads", run="long", prompt=LONG, layer=0, head=1)
-    app.session_state["overview"] = {"pick": [300, 400, 10, 90]}
-    app.run()
-    np.testing.assert_allclose(shares(sent, app), explicit(long_run, 0, 1)[300:400, 10:90], atol=1e-5)
-    app.session_state["scrubber"] = {"pick": 0}
-    app.run()
-    assert sent(app, "pattern")[0]["starts"] == [300, 10]
-    app.text_area(key="prompt_box").set_value(LONG[:1500]).run()
-    assert sent(app, "pattern")[0]["starts"] != [300, 10] and not app.exception
 
 
 def test_blocks_can_show_their_average(long_run: Run, open_page: Open, sent: Any) -> None:

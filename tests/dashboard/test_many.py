@@ -44,16 +44,6 @@ def cells(app: AppTest) -> dict[str, list[Any]]:
     return shown(app, key)
 
 
-def test_a_dozen_are_cards_and_more_are_a_table(open_page: Open, several: list[str]) -> None:
-    app = open_page("runs")
-    found = cells(app)
-    assert found["Run"] == [*reversed(several), "tiny"] and found["seed"] == [*range(MANY, 0, -1), 0]
-    assert found["lr"].count(0.5) == 2 and "batch_size" not in found
-    assert found["Head"][0].startswith("L") and found["Training loss"][0] > 0
-    assert not [button for button in app.button if (button.key or "").startswith("open ")]
-    assert f"{MANY + 1} runs. Tick one" in written(app)
-
-
 def test_words_find_runs_and_a_ticked_one_has_its_card(open_page: Open, several: list[str]) -> None:
     app = open_page("runs", runs="lr=0.5 tag=mine induction>=0")
     assert cells(app)["Run"] == ["r01", "r00"] and f"2 of {MANY + 1} runs" in written(app)

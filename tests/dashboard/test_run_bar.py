@@ -125,12 +125,6 @@ def test_one_step_is_one(open_page: Open, copy_run: Callable[..., Run]) -> None:
     assert "1 step" in [caption.value for caption in open_page("runs").caption]
 
 
-def test_other_peoples_programs_are_left_alone(elsewhere: Path, open_page: Open) -> None:
-    app = open_page("training", run="patches")
-    assert line(app) == ":green-badge[✓ finished] &nbsp;6 steps"
-    assert not {"Stop", "Resume", "Fork"} & set(labels(app))
-
-
 def test_layers_that_their_author_numbers_otherwise_are_named(elsewhere: Path, open_page: Open) -> None:
     """A path is text, whatever it holds; where the numbers are the same, nothing is said."""
     assert not [text.value for text in open_page("training", run="gpt").text if "L0 is" in text.value]

@@ -196,26 +196,6 @@ def test_the_shares_at_the_end_answer_the_question(open_page: Open, elsewhere: P
     assert "**The answer here.** Without a residual connection" in text
 
 
-def test_a_head_that_collapses_is_told_with_the_cure(open_page: Open, elsewhere: Path, tmp_path: Path) -> None:
-    sick = preset("single-head-unscaled-small").config
-    config = narrow(sick, elsewhere / "checkpoints" / "sick", 20)
-    train(replace(config, model=replace(config.model, d_model=128)), preset="single-head-unscaled-small", quiet=True)
-    app = open_page("specimens", **OPEN)
-    wide = next(one for one in reading.trained(loading.runs()) if one.d_model == 128)
-    app.selectbox(key="setting_box").set_value(wide.text).run()
-    app = open_page("specimens", **OPEN, setting=app.session_state["selection"].setting)  # by a link
-    text = written(app)
-    assert ":red-badge[✕ bad] Attention is one-hot and out of reach, since step 0" in text
-    assert "[Scaled, but alone ↓](#single-head-scaled)" in text
-    assert ":green-badge[✓ holds] &nbsp;Unscaled attention is one-hot from the start" in text
-
-
-def test_the_ways_to_other_pages(open_page: Open, elsewhere: Path) -> None:
-    app = open_page("specimens", **OPEN)
-    assert labels(app).count("Heads") == labels(app).count("Training") == 3
-    assert [key for key in SPECIMENS if f"beside {key}" in {b.key for b in app.button}] == ["single-head-residual"]
-
-
 def test_what_is_shipped_is_what_was_published_with_the_code(nothing: Path) -> None:
     """The runs that come along are what docs/specimens.json says, within what machines differ by; without weights."""
     told = json.loads((Path(__file__).parents[2] / "docs" / "specimens.json").read_text())["seeds"][0]
@@ -250,15 +230,6 @@ def test_a_run_of_ones_own_takes_the_place_of_a_shipped_one(nothing: Path) -> No
     mine = object()
     found = reading.with_shipped({setting: {"multi-head": mine}}, SERIES)[setting]  # type: ignore[dict-item]
     assert found["multi-head"] is mine and set(found) == set(there) == set(SERIES) and reading.is_small(setting)
-
-
-def test_with_nothing_trained_every_card_shows_its_run(open_page: Open, nothing: Path) -> None:
-    app = open_page("specimens")
-    images = "".join(e.proto.body for e in app.get("html"))
-    assert images.count("data:image/png;base64") == 2 * len(TRAINABLE) - 1  # four blocks break before a second pattern
-    assert images.count("data:image/svg+xml") == 2 * len(TRAINABLE) and "tested claims hold here" in written(app)
-    said = re.sub(r"\(#[a-z-]+\)", "", "".join(e.value for e in app.markdown))  # but for the anchors of cards
-    assert not {"single-head", "multi-head-full", "four-blocks-rms"} & set(re.findall(r"[a-z-]+", said))
 
 
 def test_without_a_run_everything_can_be_trained(open_page: Open, nothing: Path) -> None:

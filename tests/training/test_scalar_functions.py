@@ -14,7 +14,6 @@ from tests.trainings import tiny
 from tests.watching.conftest import GPT
 from tests.watching.loops import batches
 from tracer.cli import configs
-from tracer.store import open_run
 from tracer.tracking.own_numbers import OwnNumbers
 from tracer.tracking.scalar_functions import ScalarFunctions
 from tracer.training import loop
@@ -79,17 +78,6 @@ def watched(run: str, **options: Any) -> tuple[Any, dict[str, Any]]:
             recorder.step(loss)
     assert recorder.off is None and model.training
     return recorder, model.state_dict()
-
-
-def test_a_watched_loop_keeps_them_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    _, alone = watched("alone")
-    with pytest.warns(RuntimeWarning) as said:
-        recorder, state = watched("r", scalars=[numbers, broken])
-    assert [str(one.message).partition(": ")[2][:9] for one in said] == ["KeyError:", f"{HERE}numbers"[:9]]
-    assert all(torch.equal(alone[name], state[name]) for name in alone) and recorder.last["own/squared"] == 16
-    run = open_run("r")
-    assert run.trace["squared"].values.tolist() == [0, 1, 4, 16] and len(run.meta["scalars"]) == 2
 
 
 def test_no_die_and_no_mode_knows_that_they_were_asked() -> None:

@@ -71,19 +71,6 @@ def test_rules_of_ones_own_are_looked_for_while_it_trains(tmp_path: Path, looks_
     assert not (tmp_path / "c").exists()
 
 
-def test_no_run_has_ended_before_its_last_row_is_there(tmp_path: Path) -> None:
-    """Killed while its last findings are told, it goes on as any other; else its rows would be lost."""
-    seen: list[tuple[str, int]] = []
-
-    def look(finding: Any) -> None:
-        run = Run(tmp_path / "hot")
-        seen.append((run.meta["status"], run.meta["step"]))
-
-    run = loop.train(replace(hot(tmp_path / "hot"), steps=60), quiet=True, on_finding=look)
-    assert run.status == "finished" and seen and {status for status, _ in seen} == {"training"}
-    assert seen[-1][1] == 60  # the last were told at the end
-
-
 def test_what_cannot_be_told_is_refused_before_anything_is_there(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="track='nobody' is not one of"):
         loop.train(tiny(tmp_path / "a"), quiet=True, track="nobody")

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
+import torch
 import xarray as xr
 
 import tracer
@@ -16,9 +18,12 @@ from tests.analysis.test_survey import (
     run,  # noqa: F401
 )
 from tests.ranks import launch
+from tests.tiers import quick
+from tracer.analysis.head_jobs import head_jobs
 from tracer.analysis.survey import FIELDS, kept_survey, survey
 from tracer.config import InitConfig
 from tracer.model import Transformer
+from tracer.presets import preset
 from tracer.store import Run
 
 LOOKS = [f"{field}_{kind}" for field in FIELDS for kind in ("strongest", "kept")]
@@ -58,3 +63,14 @@ def test_standard_errors_are_how_surveys_differ() -> None:
         np.testing.assert_allclose(spread, said, rtol=0.4, atol=1e-6)
     alone = survey(model, many[:1])
     assert np.isnan(alone.entropy_se).all() and np.isfinite(alone.entropy).all()
+
+
+@pytest.mark.parametrize("name", quick(["demo", "induction"], ("induction",)))
+def test_an_untrained_model_has_no_jobs(name: str) -> None:
+    """Its heads attend evenly, so what they write changes smoothly with the place of the query."""
+    config = preset(name).config
+    tokens = torch.from_numpy(np.random.default_rng(0).zipf(1.4, (256, 64)) % 64)
+    for seed in (0, 1):
+        model = Transformer(replace(config.model, d_vocab=65), seed=seed).eval()
+        found = survey(model, tokens, tokens=2**14)
+        assert [len(head_jobs(model, found, *head).jobs) for head in np.ndindex(2, 4)] == [1] * 8

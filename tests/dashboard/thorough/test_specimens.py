@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
-from dashboard import jobs
-from tests.dashboard.test_specimens import Open, arguments, nothing  # noqa: F401
-from tests.dashboard.words import written
+from dashboard import jobs, loading
+from dashboard.views.specimens import data as reading
+from tests.dashboard.test_specimens import OPEN, Open, arguments, elsewhere, made, narrow, nothing  # noqa: F401  # noqa: F401
+from tests.dashboard.words import labels, written
 from tests.waiting import wait
+from tracer.presets import preset
+from tracer.specimens.systems import SPECIMENS
 from tracer.specimens.systems import TRAINED as TRAINABLE
 from tracer.store import open_run
+from tracer.training.loop import train
 
 
 def test_training_all_is_one_series_that_can_be_stopped(open_page: Open, nothing: Path) -> None:
@@ -33,3 +39,32 @@ def test_training_all_is_one_series_that_can_be_stopped(open_page: Open, nothing
     app.run()
     assert not app.button(key="train_all").disabled
     assert "Its last words" not in written(app)  # it was told to, wherever it was
+
+
+def test_a_head_that_collapses_is_told_with_the_cure(open_page: Open, elsewhere: Path, tmp_path: Path) -> None:
+    sick = preset("single-head-unscaled-small").config
+    config = narrow(sick, elsewhere / "checkpoints" / "sick", 20)
+    train(replace(config, model=replace(config.model, d_model=128)), preset="single-head-unscaled-small", quiet=True)
+    app = open_page("specimens", **OPEN)
+    wide = next(one for one in reading.trained(loading.runs()) if one.d_model == 128)
+    app.selectbox(key="setting_box").set_value(wide.text).run()
+    app = open_page("specimens", **OPEN, setting=app.session_state["selection"].setting)  # by a link
+    text = written(app)
+    assert ":red-badge[✕ bad] Attention is one-hot and out of reach, since step 0" in text
+    assert "[Scaled, but alone ↓](#single-head-scaled)" in text
+    assert ":green-badge[✓ holds] &nbsp;Unscaled attention is one-hot from the start" in text
+
+
+def test_the_ways_to_other_pages(open_page: Open, elsewhere: Path) -> None:
+    app = open_page("specimens", **OPEN)
+    assert labels(app).count("Heads") == labels(app).count("Training") == 3
+    assert [key for key in SPECIMENS if f"beside {key}" in {b.key for b in app.button}] == ["single-head-residual"]
+
+
+def test_with_nothing_trained_every_card_shows_its_run(open_page: Open, nothing: Path) -> None:
+    app = open_page("specimens")
+    images = "".join(e.proto.body for e in app.get("html"))
+    assert images.count("data:image/png;base64") == 2 * len(TRAINABLE) - 1  # four blocks break before a second pattern
+    assert images.count("data:image/svg+xml") == 2 * len(TRAINABLE) and "tested claims hold here" in written(app)
+    said = re.sub(r"\(#[a-z-]+\)", "", "".join(e.value for e in app.markdown))  # but for the anchors of cards
+    assert not {"single-head", "multi-head-full", "four-blocks-rms"} & set(re.findall(r"[a-z-]+", said))

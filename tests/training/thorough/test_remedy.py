@@ -3,7 +3,9 @@
 What the first tier leaves.
 """
 
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -12,7 +14,11 @@ import zarr
 from tests.training.test_remedy import sick  # noqa: F401
 from tests.trainings import diverging
 from tracer.diagnosis.findings import Advice, Finding
+from tracer.diagnosis.futures import made_for
+from tracer.files.sealed import pack
+from tracer.model import Transformer
 from tracer.store import Run
+from tracer.store.layout import snapshot_path
 from tracer.training import loop
 from tracer.training.remedy import plan, remedy
 
@@ -40,3 +46,16 @@ def test_a_stretch_that_does_not_show_the_finding_tells_nothing(sick: Run, tmp_p
         plan(sick, tries=("colder",))
     with pytest.raises(ValueError, match="give a later step"):
         plan(sick, until=1)
+
+
+def test_a_run_that_is_not_had_again_has_no_futures(tmp_path: Path) -> None:
+    """Weights that somebody changed stand for another machine, on which sums come out otherwise."""
+    config = diverging(tmp_path / "r")
+    run = loop.train(replace(config, record=replace(config.record, snapshot_every=1)), quiet=True)
+    step = run.steps[1]
+    weights = cast(Transformer, run.model(step)).state_dict()
+    weights["embed.W_E"][0, 0] += 0.5
+    snapshot_path(run.dir, step).write_bytes(pack(weights))
+    with pytest.raises(ValueError, match=rf"not had again to the bit: weights part at step {step}, by up to 0\.5"):
+        remedy(run, tries=("rate",), quiet=True)
+    assert [one.dir.name for one in made_for(run, "divergence")] == ["r-divergence-as-it-was"]

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.training.test_telling import Heard, checked, hot, kinds, looks_often  # noqa: F401
 from tests.trainings import tiny
+from tracer.store import Run
 from tracer.training import loop
 
 
@@ -39,3 +40,16 @@ def test_a_training_that_goes_wrong_is_stopped_and_can_go_on(tmp_path: Path, loo
     assert again.status == "stopped" and (again.resume_step() or 0) > step
     after = kinds(again)
     assert set(before) <= set(after) and after == list(dict.fromkeys(after))  # each kind once, by whomever it was told
+
+
+def test_no_run_has_ended_before_its_last_row_is_there(tmp_path: Path) -> None:
+    """Killed while its last findings are told, it goes on as any other; else its rows would be lost."""
+    seen: list[tuple[str, int]] = []
+
+    def look(finding: Any) -> None:
+        run = Run(tmp_path / "hot")
+        seen.append((run.meta["status"], run.meta["step"]))
+
+    run = loop.train(replace(hot(tmp_path / "hot"), steps=60), quiet=True, on_finding=look)
+    assert run.status == "finished" and seen and {status for status, _ in seen} == {"training"}
+    assert seen[-1][1] == 60  # the last were told at the end

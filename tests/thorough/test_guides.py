@@ -25,7 +25,7 @@ LATER = "# not run "
 """Begins a block that cannot run here, and says why."""
 OPTIONS = {
     "train": ["--steps", "8", *SMALL], "fork": ["--steps", "110"], "demo": ["--steps", "750"],
-    "sweep": ["--steps", "100"], "resume": ["--steps", "30"], "rows": ["--draws", "1"],
+    "sweep": ["--steps", "100"], "resume": ["--steps", "30"],
 }  # fmt: skip
 
 

@@ -20,6 +20,8 @@ from tracer.store.trace import TraceWriter
 from tracer.training import loop
 from tracer.training.session import TrainingSession
 
+pytestmark = pytest.mark.slow
+
 
 def test_kill_9_loses_nothing_committed(tmp_path):
     """A real training process is killed at random moments; what is left opens, and goes on to the same end."""

@@ -15,6 +15,8 @@ from tracer.presets import PRESETS
 from tracer.store import open_run
 from tracer.training import loop
 
+pytestmark = pytest.mark.slow
+
 
 def launch(port: int, rank: int, world: int, *args: str) -> subprocess.Popen:
     """One of `world` processes, as a launcher starts it; `accelerate launch --cpu` starts only one."""

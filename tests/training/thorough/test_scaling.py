@@ -14,6 +14,8 @@ import pytest
 
 from tracer.store import open_run
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 SMALL = ("--record.every", "1", "--model.d-model", "32", "--optim.accumulate", "2", "--device", "cpu")
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tracer.specimens.paper import Ends
 from tracer.specimens.paper_folder import PaperFolder
 from tracer.specimens.paper_runs import seconds
 from tracer.specimens.paper_verdicts import ClaimAnswer, exit_status, told_ends
+from tracer.specimens.table_parts import markdown_table, plain
 from tracer.store import Run
 
 WIDTH = 96
@@ -24,7 +23,7 @@ def facts(
     """All that is to be said, as plain values; numbers to six digits, what is not one is null."""
     paper = folder.paper
     spent = {name: [seconds(runs[name]) for runs in found.values() if name in runs] for name in paper.runs}
-    return _plain({
+    return plain({
         "paper": folder.name, "title": paper.title, "source": paper.source, "digest": folder.digest,
         "seeds": list(found), "status": exit_status(answers),
         "runs": {
@@ -40,8 +39,8 @@ def _claim(one: ClaimAnswer) -> dict[str, Any]:
     control = claim.control
     return {
         "claim": claim.text, "verdict": one.verdict, "why": one.why, "ours": claim.ours, "published": claim.published,
-        "place": claim.place, "unit": claim.unit, "expected": told_ends(claim), "within": claim.within,
-        "weaker": claim.weaker, "order": claim.order, "needs": claim.needs,
+        "place": claim.place, "unit": claim.unit, "expected": told_ends(claim.within, claim.unit),
+        "within": claim.within, "weaker": claim.weaker, "order": claim.order, "needs": claim.needs,
         "mean": None if mean is None else mean[0], "interval": None if mean is None else mean[1:],
         "supporting": one.supporting, "counted": one.counted, "share_interval": one.share, "p": one.p,
         "figures": {str(seed): seen.figure for seed, seen in one.seeds.items()},
@@ -73,8 +72,8 @@ def as_markdown(told: Mapping[str, Any], page: str) -> str:
     """For a page: the words of the paper's folder, then its claims and its runs as tables."""
     claims = [
         (
-            claim["claim"], f"{_published(claim)}", claim["expected"], _here(claim), claim["why"],
-            _control(claim["control"]) if claim["control"] else "–", f"**{claim['verdict']}**",
+            f"**{claim['verdict']}**", f"{claim['claim']} ({_origin(claim)})", f"{_here(claim)}: {claim['why']}",
+            _control(claim["control"]).removeprefix("control: ") if claim["control"] else "–",
         )
         for claim in told["claims"]
     ]  # fmt: skip
@@ -84,8 +83,8 @@ def as_markdown(told: Mapping[str, Any], page: str) -> str:
     ]
     return "\n".join([
         page.strip(), "", f"{_seeds(told)}; {_minutes(told)}. {_count(told)}", "",
-        _table(("claim", "published", "expected", "here", "by what", "control", "verdict"), claims), "",
-        _table(("run", "what it is for", "steps", "seeds", "minutes by the clock"), runs), "",
+        markdown_table(("verdict", "claim", "here", "control"), claims),
+        markdown_table(("run", "what it is for", "steps", "seeds", "minutes by the clock"), runs),
     ])  # fmt: skip
 
 
@@ -113,14 +112,9 @@ def _origin(claim: Mapping[str, Any]) -> str:
 def _control(control: Mapping[str, Any]) -> str:
     known = [value for value in control["figures"].values() if value is not None]
     mean = _number(sum(known) / len(known)) if known else "not known"
-    return f"control: {control['text']}: {mean} {control['unit']} (must be {_within(control['within'])})".replace(
+    return f"control: {control['text']}: {mean} {control['unit']} (must be {told_ends(control['within'])})".replace(
         "  ", " "
     )
-
-
-def _within(ends: Ends) -> str:
-    low, high = ends
-    return f"at most {high:g}" if low is None else f"at least {low:g}" if high is None else f"{low:g} to {high:g}"
 
 
 def _seeds(told: Mapping[str, Any]) -> str:
@@ -141,18 +135,3 @@ def _count(told: Mapping[str, Any]) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 10 or value == round(value) else f"{value:.3f}"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in lines)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _plain(one) for name, one in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
-    if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
-    return value

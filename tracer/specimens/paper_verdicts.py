@@ -22,7 +22,7 @@ import numpy as np
 
 from tracer.analysis.order_over_seeds import LEVEL, Precedence, least_p, seeds_needed, share_interval
 from tracer.measures.intervals import student
-from tracer.specimens.paper import Claim, Paper, SeedRuns, inside
+from tracer.specimens.paper import Claim, Ends, Paper, SeedRuns, inside
 
 PaperVerdict = Literal["holds", "weaker", "fails", "not at this size", "too close to tell", "not tested"]
 DOES_NOT_HOLD, IS_OPEN = 1, 3
@@ -118,7 +118,7 @@ def _figure(claim: Claim, asked: Sequence[SeedAnswer], orders: int) -> Decided:
     ]
     n, needed = len(asked), math.ceil(claim.share * len(asked) - 1e-9)
     yes, perhaps = full.count(True), full.count(True) + full.count(None)
-    why = f"{yes} of {n} seed{'s' * (n != 1)} within {told_ends(claim)}, {needed} needed"
+    why = f"{yes} of {n} seed{'s' * (n != 1)} with {told_ends(claim.within, claim.unit)}, {needed} needed"
     if unknown := full.count(None):
         why += f", {unknown} not known"
     if broken := controls.count(False):
@@ -163,11 +163,11 @@ def _all(held: bool, one: SeedAnswer, control: bool | None) -> bool | None:
     return None if control is None or math.isnan(one.figure) else True
 
 
-def told_ends(claim: Claim) -> str:
+def told_ends(ends: Ends, unit: str = "") -> str:
     """What agrees, in words: "0.55 to 0.6 nats", "at least 50 steps"."""
-    low, high = claim.within
+    low, high = ends
     words = f"at most {high:g}" if low is None else f"at least {low:g}" if high is None else f"{low:g} to {high:g}"
-    return f"{words} {claim.unit}".strip()
+    return f"{words} {unit}".strip()
 
 
 def exit_status(found: Sequence[ClaimAnswer]) -> int:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from tracer.presets import preset
 from tracer.specimens.claims import NOISE, Found, Judgement, Outcome, answers, judged
 from tracer.specimens.systems import SPECIMENS, TUTORIALS, Check, Specimen
+from tracer.specimens.table_parts import markdown_table, plain
 from tracer.training.size import n_params
 
 VERDICTS: dict[bool | None, str] = {True: "yes", False: "**no**"}
@@ -49,7 +49,7 @@ def drift_said(found: Sequence[Drift]) -> str:
         f"losses {apart['held-out loss']:.4f} nats apart,\nentropies {apart['entropy']:.4f} nats apart and attention "
         f"on the token itself {apart['attention on the token itself']:.4f} apart. Two losses\ncount as different from "
         f"{NOISE:.2f} nats on.\n\n"
-    ) + _table(("kernels", "threads", *ends), rows)
+    ) + markdown_table(("kernels", "threads", *ends), rows)
 
 
 def tables(seeds: Sequence[Found], exercises: Mapping[str, Sequence[Check]]) -> str:
@@ -64,12 +64,12 @@ def tables(seeds: Sequence[Found], exercises: Mapping[str, Sequence[Check]]) -> 
         if rows or checks:
             parts.append(f"## {title}\n")
         if rows:
-            parts.append(_table(("specimen", "figure", "published", "here"), rows))
+            parts.append(markdown_table(("specimen", "figure", "published", "here"), rows))
         if checks:
-            parts.append(_table(("exercise", "it asks", "here", "holds"), checks))
+            parts.append(markdown_table(("exercise", "it asks", "here", "holds"), checks))
     if verdicts := judged(seeds):
         parts.append("## Claims\n")
-        parts.append(_table(("claim", "holds here", "evidence"),
+        parts.append(markdown_table(("claim", "holds here", "evidence"),
                             [(one.claim.text, _told(one), one.evidence) for one in verdicts]))  # fmt: skip
     return "\n".join(parts)
 
@@ -80,17 +80,7 @@ def as_json(seeds: Sequence[Found], exercises: Mapping[str, Sequence[Check]], dr
         "seeds": [{name: asdict(one) for name, one in found.items()} for found in seeds],
         "exercises": {name: [asdict(check) for check in checks] for name, checks in exercises.items()},
     } | ({"drift": [asdict(one) for one in drift]} if drift else {})
-    return json.dumps(_plain(kept), indent=1, ensure_ascii=False, allow_nan=False)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
-    if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
-    return value
+    return json.dumps(plain(kept), indent=1, ensure_ascii=False, allow_nan=False)
 
 
 def figures(specimen: Specimen, outcomes: Sequence[Outcome]) -> list[tuple[str, str, str, str]]:
@@ -149,9 +139,3 @@ def _many(values: Sequence[float], digits: int) -> str:
 def _heads(entropies: Sequence[Sequence[float]]) -> str:
     """Heads of a layer apart by spaces, layers by slashes."""
     return " / ".join(" ".join(f"{value:.2f}" for value in layer) for layer in entropies) or "–"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    clean: Callable[[str], str] = lambda cell: cell.replace("|", "\\|")  # noqa: E731
-    return "\n".join(f"| {' | '.join(map(clean, row))} |" for row in lines) + "\n"

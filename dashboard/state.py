@@ -100,9 +100,9 @@ class Selection:
     tour: int = 0
     """The step of the tour that is shown, 1 to 6; 0 when nobody takes it."""
     off: tuple[Head, ...] = ()
-    """Heads that are switched off on Ablate."""
+    """Heads that are off wherever the model runs: on Ablate as `mode` says, elsewhere they write nothing."""
     mode: str = "zero"
-    """How they are switched off."""
+    """How they are switched off on Ablate."""
     frozen: bool = False
     """Whether every other pattern is held as it was."""
     guess: str = ""

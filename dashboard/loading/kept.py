@@ -23,8 +23,8 @@ AS_RECORDED: dict[str | type, Callable[[Any], Any]] = {Run: lambda run: (str(run
 """`hash_funcs` of what is read of a whole run: read again when more of it is committed."""
 OF_A_STEP: dict[str | type, Callable[[Any], Any]] = {Run: of_run}
 """`hash_funcs` of what a step says: kept until a job goes on with the run, which may take steps back."""
-OF_A_PROMPT: dict[str | type, Callable[[Any], Any]] = {PromptPatterns: lambda shown: (*shown.key, shown.step)}
-"""`hash_funcs` of what is made of every head on a prompt: its key says the run, its job and the prompt."""
+OF_A_PROMPT: dict[str | type, Callable[[Any], Any]] = {PromptPatterns: lambda shown: (*shown.look, shown.step)}
+"""`hash_funcs` of what is made of every head on a prompt: its look says the run, its job, the prompt, what is off."""
 Result = TypeVar("Result")
 MOST = 32
 

@@ -5,6 +5,7 @@ As in `loading`: keyed by run, step and what was asked, and torch is only import
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,35 +28,64 @@ OVERVIEW = 512
 """Cells a side of the overview."""
 
 
-def of_text(run: Run, step: int, tokens: list[int], strings: list[str]) -> PromptPatterns:
-    """Every head on a prompt that the model reads now."""
-    compute = _look if len(tokens) <= WHOLE else _long_look
-    found = compute(run, step, tuple(tokens))
-    key = *of_run(run), tuple(tokens)
-    return found.patterns(strings, list(run.about.layers), key, step)
+Tokens = tuple[int, ...]
 
 
-def _compute(run: Run, step: int, tokens: tuple[int, ...]) -> PromptAttention:
-    from dataclasses import replace
+@dataclass(frozen=True)
+class Said:
+    """What a model says on a prompt; None in place of it where it foretells no tokens."""
 
+    following: np.ndarray
+    """The probability of each token after the last, [d_vocab]."""
+    loss: float
+    """Nats a token, the mean of all but the first; nan of one token."""
+
+
+def of_text(
+    run: Run, step: int, tokens: list[int], strings: list[str], off: tuple[Head, ...] = ()
+) -> PromptPatterns:  # fmt: skip
+    """Every head on a prompt that the model reads now, with some `off`: ValueError where these can't be."""
+    found, _ = _read(run, step, tuple(tokens), off)
+    return found.patterns(strings, list(run.about.layers), (*of_run(run), tuple(tokens)), step, off)
+
+
+def said(run: Run, shown: PromptPatterns) -> Said | None:
+    """What the model says in the same pass; None of a kept prompt, too."""
+    tokens = shown.key[2]
+    return _read(run, shown.step, tokens, shown.off)[1] if isinstance(tokens, tuple) else None
+
+
+def _read(run: Run, step: int, tokens: Tokens, off: tuple[Head, ...]) -> tuple[PromptAttention, Said | None]:
+    return (_look if len(tokens) <= WHOLE else _long_look)(run, step, tokens, off)
+
+
+def _compute(run: Run, step: int, tokens: Tokens, off: tuple[Head, ...]) -> tuple[PromptAttention, Said | None]:
     import torch
 
+    from tracer.ablate.planner import zeroed
     from tracer.analysis.prompt_attention import look
+    from tracer.data.probes import per_token_loss
 
-    found = look(loading.model(run, step), torch.tensor([tokens]))
-    nothing = np.broadcast_to(np.float32("nan"), found.logits.shape)  # no page asks, and 1,024 of GPT-2 are 206 MB
-    return replace(found, logits=nothing)
+    model, row = loading.model(run, step), torch.tensor([tokens])
+    with zeroed(model, row, off):
+        found = look(model, row)
+    logits, says = torch.from_numpy(found.logits), None
+    if all(found.causal) and logits.shape == (len(tokens), run.about.d_vocab):
+        loss = per_token_loss(logits[None], row).mean()
+        says = Said(logits[-1].softmax(-1).numpy(), float(loss))
+    nothing = np.broadcast_to(np.float32("nan"), found.logits.shape)  # 1,024 of GPT-2 are 206 MB
+    return replace(found, logits=nothing), says
 
 
 @st.cache_resource(max_entries=16, show_spinner=False, hash_funcs=OF_A_STEP)
-def _look(run: Run, step: int, tokens: tuple[int, ...]) -> PromptAttention:
-    return _compute(run, step, tokens)
+def _look(run: Run, step: int, tokens: Tokens, off: tuple[Head, ...]) -> tuple[PromptAttention, Said | None]:
+    return _compute(run, step, tokens, off)
 
 
 @st.cache_resource(max_entries=2, show_spinner="Reading the prompt …", hash_funcs=OF_A_STEP)
-def _long_look(run: Run, step: int, tokens: tuple[int, ...]) -> PromptAttention:
+def _long_look(run: Run, step: int, tokens: Tokens, off: tuple[Head, ...]) -> tuple[PromptAttention, Said | None]:
     """q, k and v of every layer stay in memory: 113 MB for GPT-2 on 1,024 tokens."""
-    return _compute(run, step, tokens)
+    return _compute(run, step, tokens, off)
 
 
 @st.cache_data(max_entries=32, show_spinner=False, hash_funcs=OF_A_PROMPT)

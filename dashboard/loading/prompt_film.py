@@ -46,7 +46,7 @@ def film_of(
     size = scrubber.resolution(
         max(max(pair) for pair in shown.sizes), shown.thumbs.shape[0] * shown.thumbs.shape[1], len(steps)
     )
-    reel = _reel(shown.key, size)
+    reel = _reel(shown.look, size)
     missing = [step for step in steps if step not in reel]
     if asked or cheap(run, shown, missing):
         _shoot(shown, see, missing, size, reel)
@@ -54,17 +54,19 @@ def film_of(
     filmed = tuple(step for step in steps if step in reel)
     rows = tuple(nearest_row(trace["step"].values, step) for step in steps)
     measures = tuple(head_scores.head_measures(trace))
-    name = hashlib.sha256(repr((*shown.key, size)).encode()).hexdigest()[:16] if apart else ""
-    timeline = _blob((*shown.key, size), tuple(steps), filmed, rows, measures, name, trace, shown, reel)
+    name = hashlib.sha256(repr((*shown.look, size)).encode()).hexdigest()[:16] if apart else ""
+    timeline = _blob((*shown.look, size), tuple(steps), filmed, rows, measures, name, trace, shown, reel)
     pieces = [filmed[i : i + scrubber.REEL] for i in range(0, len(filmed), scrubber.REEL)] if apart else []
     reels = [_piece(piece, i * scrubber.REEL, name, reel) for i, piece in enumerate(pieces)]
     return Film(timeline, reels, len(missing))
 
 
 def cheap(run: Run, shown: PromptPatterns, steps: list[int]) -> bool:
-    """May these steps be filmed unasked? Kept patterns only have to be read."""
+    """May these steps be filmed unasked? Kept patterns only have to be read; a click on a switch waits for no film."""
     if not _reads(shown):
         return True
+    if shown.off and steps:
+        return False
     n_params = run.meta["n_params"]
     return n_params * 2 * len(shown.strings) * len(steps) <= CHEAP_FLOPS and 4 * n_params * len(steps) <= CHEAP_BYTES
 
@@ -96,7 +98,7 @@ def _shoot(
 
     torch.set_num_threads(1)
     tokens = torch.tensor([shown.key[2]])
-    for step, thumbs in film(open_run(str(shown.key[0])), tokens, steps, size=size):
+    for step, thumbs in film(open_run(str(shown.key[0])), tokens, steps, size=size, off=shown.off):
         reel[step] = scrubber.codes(thumbs)
 
 

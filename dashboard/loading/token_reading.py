@@ -30,19 +30,22 @@ def norms(run: Run, shown: PromptPatterns) -> np.ndarray | None:
     tokens = shown.key[2]
     if not isinstance(tokens, tuple) or run.why_not("value_norms"):
         return None
-    return _norms(run, shown.step, tokens)
+    return _norms(run, shown.step, tokens, shown.off)
 
 
 @st.cache_data(max_entries=32, show_spinner=False, hash_funcs=OF_A_STEP)
-def _norms(run: Run, step: int, tokens: tuple[int, ...]) -> np.ndarray:
+def _norms(run: Run, step: int, tokens: tuple[int, ...], off: tuple[Head, ...]) -> np.ndarray:
     import torch
 
+    from tracer.ablate.planner import zeroed
     from tracer.analysis.prompt_attention import read_norms
     from tracer.model import Transformer
 
     model = loading.model(run, step)
     assert isinstance(model, Transformer)
-    return read_norms(model, torch.tensor([tokens]))
+    row = torch.tensor([tokens])
+    with zeroed(model, row, off):
+        return read_norms(model, row)
 
 
 def token_view(run: Run, shown: PromptPatterns, start: int, head: Head) -> bytes:

@@ -14,7 +14,7 @@ from dashboard import loading, state, theme
 from dashboard.loading import comparison, head_scores, prompt_attention, prompt_tokens, recorded_prompts
 from dashboard.loading.prompt_attention import WHOLE
 from dashboard.loading.recorded_prompts import Prompts
-from dashboard.shared import choosers, patterns, prompts
+from dashboard.shared import choosers, patterns, prompts, switches
 from dashboard.shared.asking import asked
 from dashboard.shared.mount import draw
 from tracer.measures.aliases import Head
@@ -214,7 +214,8 @@ def _other(run: Run, shown: PromptPatterns, see: See) -> Other:
             encoded = prompt_tokens.encode(other, text, cut=True)
         except ValueError as error:
             raise ValueError(f"{other.name} cannot read this prompt: {error}") from error
-        return Other(other, prompt_attention.of_text(other, step, encoded.tokens, encoded.strings))
+        off = shown.off if other is run else ()
+        return Other(other, prompt_attention.of_text(other, step, encoded.tokens, encoded.strings, off))
     found, name = recorded_prompts.prompts(other), chosen.other_prompt or str(shown.key[2])
     if name not in found.names:
         known = f"it kept {', '.join(map(repr, found.names[:8]))}" if found.names else "it kept no patterns"
@@ -262,6 +263,8 @@ def _draw_patterns(run: Run, shown: PromptPatterns, other: Other, focus: Head, p
     window = patterns.window_of(shown, focus) if patterns.is_long(shown) else (0, WHOLE, 0, WHOLE)
     a = _side(_title(run, shown.step, focus), shown, focus, window)
     b = _side(_title(other.run, other.shown.step, partner), other.shown, partner, window if same else None)
+    if shown.off and not other.shown.off:
+        st.caption(f"A is without {switches.named(shown.off)}; in B every head is on.")
     if not same:
         st.caption(_why_apart(shown, other))
     elif patterns.is_long(shown):
@@ -275,11 +278,7 @@ def _side(name: str, shown: PromptPatterns, head: Head, window: tuple[int, int, 
     n_query, n_key = shown.sizes[head[0]]
     most = patterns.FIRST_WINDOW if max(n_query, n_key) > WHOLE else WHOLE
     q0, q1, k0, k1 = window or (max(0, n_query - most), n_query, max(0, n_key - most), n_key)
-    rows, cols = slice(q0, min(q1, n_query)), slice(k0, min(k1, n_key))
-    return Side(
-        name, shown.window(*head, rows, cols), shown.queries(head[0])[rows], shown.keys(head[0])[cols],
-        shown.causal[head[0]], (q0, k0),
-    )  # fmt: skip
+    return patterns.side(name, shown, head, (q0, min(q1, n_query), k0, min(k1, n_key)))
 
 
 def _why_apart(shown: PromptPatterns, other: Other) -> str:
@@ -294,7 +293,7 @@ def _draw_moved(shown: PromptPatterns, other: Other, focus: Head, beside: compar
     if shown.strings != other.shown.strings:
         return
     label, few = f"Compare all {int(_exists(shown).sum())} heads", comparison.cells(shown) <= MANY_CELLS
-    if not asked(f"moved {shown.key} {other.shown.key}", label, key="moved_all", at_once=few, why=WHICH):
+    if not asked(f"moved {shown.look} {other.shown.look}", label, key="moved_all", at_once=few, why=WHICH):
         return
     found = comparison.moved(shown, other.shown, beside)
     first = head_scores.top_head(found)

@@ -9,15 +9,18 @@ import streamlit as st
 from dashboard import theme
 from dashboard.loading import prompt_attention, token_reading
 from dashboard.loading.prompt_attention import WHOLE
+from dashboard.shared import switches
 from dashboard.shared.mount import draw
 from tracer.measures.aliases import Head
-from tracer.pictures import overview, pattern, payload
+from tracer.pictures import overview, pattern, payload, versus
 from tracer.pictures.overview import Window
 from tracer.pictures.pattern import Cell
 from tracer.pictures.prompt_patterns import Pool, PromptPatterns
 
 SIZE = 620
 FIRST_WINDOW = 128
+TIMES = {"now": "Now", "before": "Before", "change": "Change"}
+"""What a pattern shows while heads are off."""
 POOLS: dict[Pool, str] = {"max": "largest", "mean": "average"}
 
 
@@ -26,12 +29,27 @@ def is_long(shown: PromptPatterns) -> bool:
     return max(max(size) for size in shown.sizes) > WHOLE
 
 
-def draw_whole(shown: PromptPatterns, head: Head) -> None:
-    """Every cell of one head's pattern."""
-    st.header(f"{theme.head_label(*head)} on this prompt", anchor=False)
+def draw_whole(shown: PromptPatterns, head: Head, before: PromptPatterns | None = None) -> None:
+    """Every cell of one head's pattern; `before`: the same prompt with every head on, where some are off."""
+    what = _draw_title(f"{theme.head_label(*head)} on this prompt", shown, head, before)
     _draw_name(shown, head)
     n_query, n_key = shown.sizes[head[0]]
-    _draw(shown, head, (0, n_query, 0, n_key))
+    _draw(shown, head, (0, n_query, 0, n_key), before, what)
+
+
+def _draw_title(title: str, shown: PromptPatterns, head: Head, before: PromptPatterns | None) -> str:
+    """The heading with the head's switch and, with heads off, what is shown of the pattern."""
+    with st.container(key="pattern_head", horizontal=True, vertical_alignment="center", gap="small"):
+        st.header(title, anchor=False, width="content")
+        if before is None:
+            return "now"
+        switches.draw_switch(head, key="switch_focus")
+        if not shown.off:
+            return "now"
+        return st.segmented_control(
+            "With heads off", list(TIMES), key="off_view", default="now", required=True, width="content",
+            format_func=TIMES.__getitem__, label_visibility="collapsed",
+        ) or "now"  # fmt: skip
 
 
 def draw_overview(shown: PromptPatterns, head: Head) -> None:
@@ -56,16 +74,36 @@ def draw_overview(shown: PromptPatterns, head: Head) -> None:
     draw(picture, key="overview", on_change=lambda window: hold("window", shown, window))
 
 
-def draw_window(shown: PromptPatterns, head: Head) -> None:
-    """The exact pattern inside the window."""
+def draw_window(shown: PromptPatterns, head: Head, before: PromptPatterns | None = None) -> None:
+    """The exact pattern inside the window; `before` as in `draw_whole`."""
     window = window_of(shown, head)
-    st.header("The window, exactly", anchor=False)
+    what = _draw_title("The window, exactly", shown, head, before)
     queries, keys = (f"{start:,} to {stop - 1:,}" for start, stop in (window[:2], window[2:]))
     st.caption(f"Queries {queries} look at keys {keys}.")
-    _draw(shown, head, window)
+    _draw(shown, head, window, before, what)
 
 
-def _draw(shown: PromptPatterns, head: Head, window: Window) -> None:
+def side(name: str, shown: PromptPatterns, head: Head, window: Window) -> versus.Side:
+    """A window of a pattern, to be laid beside another."""
+    q0, q1, k0, k1 = window
+    rows, cols = slice(q0, q1), slice(k0, k1)
+    return versus.Side(
+        name, shown.window(*head, rows, cols), shown.queries(head[0])[rows], shown.keys(head[0])[cols],
+        shown.causal[head[0]], (q0, k0),
+    )  # fmt: skip
+
+
+def _draw(shown: PromptPatterns, head: Head, window: Window, before: PromptPatterns | None, what: str) -> None:
+    if before is not None and what == "change":
+        sides = (
+            side("Every head on", before, head, window),
+            side(f"{switches.named(shown.off)} off", shown, head, window),
+        )
+        picture = versus.picture(versus.pack(*sides), locked=held("versus_cell", shown))
+        draw(picture, key="off_change", on_change=lambda cell: hold("versus_cell", shown, cell))
+        return
+    if before is not None and what == "before":
+        shown = before
     layer, (q_start, q_stop, k_start, k_stop) = head[0], window
     blob = pattern.pack(
         shown.window(*head, slice(q_start, q_stop), slice(k_start, k_stop)), shown.queries(layer)[q_start:q_stop],

@@ -97,6 +97,19 @@ def test_look_find_and_switch_off(page, server):
     assert query(page)["layer"] == ["0"]
     label = f"L0H{query(page)['head'][0]}"
 
+    # `o` takes it out of the model: the guesses say what they were before, and later patterns are computed anew.
+    guesses = page.locator(".st-key-next_token")
+    expect(guesses).not_to_contain_text("→")
+    page.keyboard.press("o")
+    expect(page.get_by_text(f"Without {label}: it writes nothing")).to_be_visible()
+    expect(guesses).to_contain_text("→")
+    settle(page)
+    assert query(page)["off"] == [label]
+    page.get_by_role("button", name="All heads on").click()
+    expect(guesses).not_to_contain_text("→")
+    settle(page)
+    assert "off" not in query(page)
+
     # A word outside the vocabulary, and a hostile one: said in words, never run.
     box = page.get_by_role("textbox", name="Prompt")
     box.fill('5 <img src=x onerror="alert(1)"> 7')

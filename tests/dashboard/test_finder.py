@@ -51,18 +51,18 @@ def test_a_chip_takes_its_head_into_focus_and_a_second_click_keeps_it(open_page:
     app = open_page("heads", run="tiny", find="L0 L1", layer=0, head=0)
     assert app.pills(key="found_box").value == (0, 0)
     app.pills(key="found_box").set_value((1, 3)).run()
-    assert sent(app, "atlas")[2]["value"] == [1, 3]
+    assert sent(app, "atlas")[2]["value"]["head"] == [1, 3]
     app.pills(key="found_box").set_value(None).run()
     assert not app.exception
-    assert sent(app, "atlas")[2]["value"] == [1, 3] and app.pills(key="found_box").value == (1, 3)
+    assert sent(app, "atlas")[2]["value"]["head"] == [1, 3] and app.pills(key="found_box").value == (1, 3)
 
 
 def test_a_line_that_names_one_head_takes_it_into_focus(open_page: Open, sent: Any, small_run: Run) -> None:
     app = open_page("heads", run="tiny", layer=0, head=0)
     app.text_input(key="find_box").set_value("top 1 previous").run()
-    assert tuple(sent(app, "atlas")[2]["value"]) == strongest(small_run, "previous_token")
+    assert tuple(sent(app, "atlas")[2]["value"]["head"]) == strongest(small_run, "previous_token")
     app.text_input(key="find_box").set_value("layer 0").run()
-    assert tuple(sent(app, "atlas")[2]["value"]) == strongest(small_run, "previous_token")
+    assert tuple(sent(app, "atlas")[2]["value"]["head"]) == strongest(small_run, "previous_token")
     app.text_input(key="find_box").set_value("").run()
     assert sent(app, "atlas")[2]["lit"] is None
 

@@ -32,7 +32,7 @@ from tracer.ablate.metrics import AnyMetric, LogitDifference, LogProb, Loss, Met
 from tracer.ablate.outcomes import Repair, change, head_outcomes, outcomes, self_repair
 from tracer.ablate.parts import MLP, Attention, Edge, Part, Path, check_heads
 from tracer.ablate.patching import patch
-from tracer.ablate.planner import Plans, averaged, freeze, inputs, planner, reference_z
+from tracer.ablate.planner import Plans, averaged, freeze, inputs, planner, reference_z, zeroed
 from tracer.ablate.search import Found, build_up, knock_down, repeat_gain
 from tracer.ablate.verdict_card import Verdict, verdict
 from tracer.interventions.replacements import DRAWS, MODES, Mode, derangement, plan
@@ -46,5 +46,5 @@ __all__ = [
     "Probability", "Repair", "Verdict", "agree", "attribution", "averaged", "benjamini_hochberg", "build_up", "change",
     "check_heads", "derangement", "disagreements", "effect", "estimate", "freeze", "head_outcomes", "holm", "inputs",
     "integrated_gradients", "kl", "knock_down", "losses", "null", "outcomes", "pairs", "patch", "plan", "planner",
-    "random_sets", "metric_under_ablation", "reference_z", "repeat_gain", "self_repair", "sweep", "verdict",
+    "random_sets", "metric_under_ablation", "reference_z", "repeat_gain", "self_repair", "sweep", "verdict", "zeroed",
 ]  # fmt: skip

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from tracer.interventions.replacements import (
     replacement,
     z_tap,
 )
+from tracer.measures.aliases import Head
 from tracer.model.protocol import HeadModel
 from tracer.named_code import kind_of
 
@@ -145,6 +147,13 @@ def planner(
         return edits
 
     return plans
+
+
+def zeroed(
+    model: HeadModel, tokens: Int[Tensor, "batch pos"], heads: Collection[Head]
+) -> AbstractContextManager[None]:  # fmt: skip
+    """In a `with` block: passes over these tokens run with heads writing nothing, all that follows computed anew."""
+    return applied(planner(model, tokens)(heads)[0] if heads else ())
 
 
 def _positions(positions: Iterable[int], n_pos: int) -> tuple[int, ...]:

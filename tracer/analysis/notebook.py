@@ -22,7 +22,7 @@ from tracer.measures.aliases import Head
 from tracer.pictures import scrubber
 from tracer.pictures.portable import Told, heads_file
 from tracer.pictures.prompt_patterns import PromptPatterns
-from tracer.pictures.scales import of_measure
+from tracer.pictures.scales import head_label, of_measure
 from tracer.store import NotARun, Run, nearest_row, open_run
 
 if TYPE_CHECKING:
@@ -66,22 +66,28 @@ def show(
     measure: str = "induction",
     *,
     film: bool | None = None,
+    off: Sequence[Head] = (),
 ) -> NotebookView:
     """Every head of a run (at a step; None: the last) or of a model from `load_hf` on a text, or on token ids.
 
     `head` (layer, head) is shown first, else the strongest in `measure`, which colours the heads. In a run the measures
     are those that it recorded, of another model those of this prompt. `film`: the prompt at every snapshot too, to
-    play; None: where that takes a few seconds at most.
+    play; None: where that takes a few seconds at most. `off`: heads that write nothing, all that follows computed anew;
+    what a run recorded it recorded with all heads on.
     """
+    gone = tuple(sorted((int(layer), int(head)) for layer, head in off))
     if isinstance(what, Run | str | Path):
-        return _of_run(what if isinstance(what, Run) else open_run(what), prompt, step, head, measure, film)
+        return _of_run(what if isinstance(what, Run) else open_run(what), prompt, step, head, measure, film, gone)
     if step is not None or film:
         raise ValueError("a model has no steps: pass a run, or the model of that step alone")
+    from tracer.ablate.planner import zeroed
     from tracer.analysis.prompt_attention import look
 
     tokens, strings = _encoded(prompt, getattr(what, "tokenizer", None), what.n_ctx, getattr(what, "bos", 0))
-    found = look(what, _tensor(tokens, what))
-    shown = found.patterns(strings, [layer.name for layer in getattr(what, "layers", [])])
+    row = _tensor(tokens, what)
+    with zeroed(what, row, gone):
+        found = look(what, row)
+    shown = found.patterns(strings, [layer.name for layer in getattr(what, "layers", [])], off=gone)
     name = type(getattr(what, "model", what)).__name__
     setting = Setting(len(tokens), 0, what.d_vocab, causal=all(found.causal))
     known = {name: MEASURES[name] for name in found.measures}
@@ -90,8 +96,10 @@ def show(
 
 
 def _of_run(
-    run: Run, prompt: str | Sequence[int], step: int | None, head: Head | None, measure: str, film: bool | None
-) -> NotebookView:
+    run: Run, prompt: str | Sequence[int], step: int | None, head: Head | None, measure: str, film: bool | None,
+    off: tuple[Head, ...],
+) -> NotebookView:  # fmt: skip
+    from tracer.ablate.planner import zeroed
     from tracer.analysis.prompt_attention import look, read_norms
     from tracer.model import Transformer
 
@@ -103,9 +111,11 @@ def _of_run(
     except NotARun:
         tokenizer = None
     tokens, strings = _encoded(prompt, tokenizer, about.n_ctx, about.bos)
-    found = look(model, _tensor(tokens, model))
-    norms = read_norms(model, _tensor(tokens, model)) if isinstance(model, Transformer) else None
-    shown = found.patterns(strings, list(about.layers))
+    row = _tensor(tokens, model)
+    with zeroed(model, row, off):
+        found = look(model, row)
+        norms = read_norms(model, row) if isinstance(model, Transformer) else None
+    shown = found.patterns(strings, list(about.layers), off=off)
     try:
         trace = run.trace
     except NotARun:
@@ -118,8 +128,9 @@ def _of_run(
     filmed = _filmed(run, tokens, shown, trace) if trace is not None and (cheap if film is None else film) else None
     chosen = head or strongest(measures[_known(measure, measures)])
     told = Told(
-        run.name, release(), step, _text(prompt), snippet(run, prompt, step, chosen, measure),
-        f"/heads?{address(run.name, prompt, step, chosen, measure)}", explained(known.values(), about.setting, where),
+        run.name, release(), step, _text(prompt), snippet(run, prompt, step, chosen, measure, off),
+        f"/heads?{address(run.name, prompt, step, chosen, measure, off)}",
+        explained(known.values(), about.setting, where),
     )  # fmt: skip
     return NotebookView(_file(shown, told, measures, known, about.setting, chosen, measure, norms, filmed))
 
@@ -184,7 +195,8 @@ def _filmed(run: Run, tokens: list[int], shown: PromptPatterns, trace: xr.Datase
         return None
     n = len(tokens)
     size = scrubber.resolution(n, exist.size, len(steps), FILM_CELLS)
-    frames = {step: scrubber.codes(frame) for step, frame in film(run, torch.tensor([tokens]), steps, size=size)}
+    filmed = film(run, torch.tensor([tokens]), steps, size=size, off=shown.off)
+    frames = {step: scrubber.codes(frame) for step, frame in filmed}
     rows = [nearest_row(trace["step"].values, step) for step in steps]
     loss = next((name for name in ("val_loss", "train_loss") if name in trace), None)
     values = trace[loss].values[rows] if loss else np.full(len(steps), np.nan)
@@ -221,18 +233,23 @@ def explained(
     return lines
 
 
-def snippet(run: Run, prompt: str | Sequence[int], step: int | None, head: Head, measure: str) -> str:
+def snippet(
+    run: Run, prompt: str | Sequence[int], step: int | None, head: Head, measure: str, off: Sequence[Head] = ()
+) -> str:  # fmt: skip
     """The lines of Python that show a view again, where the run lies under checkpoints/ as it does by default."""
     directory = f"checkpoints/{run.name}"
     shown = prompt if isinstance(prompt, str) else list(map(int, prompt))
-    rest = f"step={step}, head={tuple(head)!r}, measure={measure!r}"
+    rest = f"step={step}, head={tuple(head)!r}, measure={measure!r}" + (f", off={list(off)!r}" if off else "")
     return f"import tracer\n\ntracer.show({directory!r}, {shown!r}, {rest})"
 
 
-def address(run: str, prompt: str | Sequence[int], step: int | None, head: Head, measure: str) -> str:
+def address(
+    run: str, prompt: str | Sequence[int], step: int | None, head: Head, measure: str, off: Sequence[Head] = ()
+) -> str:  # fmt: skip
     """The query of the same view in the dashboard."""
     text = {"prompt": prompt} if isinstance(prompt, str) else {}
-    return urlencode({"run": run, "step": step, **text, "layer": head[0], "head": head[1], "measure": measure})
+    gone = {"off": " ".join(head_label(*one) for one in off)} if off else {}
+    return urlencode({"run": run, "step": step, **text, "layer": head[0], "head": head[1], "measure": measure, **gone})
 
 
 def _text(prompt: str | Sequence[int]) -> str:

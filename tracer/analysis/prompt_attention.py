@@ -13,6 +13,7 @@ from torch import Tensor
 from tracer.heads import HeadStats, crop, head_means, pools, thumbnail, weighting
 from tracer.heads.call import AttentionCall, merged
 from tracer.interventions.edits import recording, visiting
+from tracer.measures.aliases import Head
 from tracer.measures.gradients import fetch
 from tracer.model.protocol import HeadModel
 from tracer.pictures.prompt_patterns import Pool, PromptPatterns
@@ -71,12 +72,15 @@ class PromptAttention:
         return thumbnail(q, k, lse, size, pool, scale=call.scale, causal=call.causal, mask=mask).cpu().numpy()
 
     def patterns(
-        self, strings: list[str], names: list[str], key: tuple[object, ...] = (), step: int = 0
-    ) -> PromptPatterns:
+        self, strings: list[str], names: list[str], key: tuple[object, ...] = (), step: int = 0,
+        off: tuple[Head, ...] = (),
+    ) -> PromptPatterns:  # fmt: skip
         """As pictures read it: with the query tokens, the paths of layers (none of ours), and what it is of. A key that
         is no position (a sink) is in no picture: its rows sum to less than 1."""
         sizes = [(call.shape[1], call.positions) for call in self.calls]
-        return PromptPatterns(key, step, strings, self.causal, sizes, names, self.thumbs, self.window, self.overview)
+        return PromptPatterns(
+            key, step, strings, self.causal, sizes, names, self.thumbs, self.window, self.overview, off
+        )
 
 
 def _pooled(weights: Float[Tensor, "query_pos key_pos"], size: int, pool: Pool) -> Float[Tensor, "rows cols"]:

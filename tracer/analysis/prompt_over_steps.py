@@ -18,10 +18,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tracer.ablate.planner import zeroed
 from tracer.analysis.prompt_attention import stacked
 from tracer.heads.call import AttentionCall
 from tracer.interventions import clamps
 from tracer.interventions.edits import visiting
+from tracer.measures.aliases import Head
 from tracer.model.protocol import HeadModel
 from tracer.store import BrokenSnapshot, Run
 from tracer.store.layout import snapshot_path
@@ -30,10 +32,17 @@ from tracer.store.snapshots import load_tensors
 Frame = Float[np.ndarray, "layer head rows cols"]
 
 
-def film(run: Run, tokens: Int[Tensor, "1 pos"], steps: Iterable[int], *, size: int) -> Iterator[tuple[int, Frame]]:
-    """Each step with the picture of every head, at most size x size cells; a damaged snapshot is left out."""
+def film(
+    run: Run, tokens: Int[Tensor, "1 pos"], steps: Iterable[int], *, size: int, off: tuple[Head, ...] = ()
+) -> Iterator[tuple[int, Frame]]:
+    """Each step with the picture of every head, at most size x size cells; a damaged snapshot is left out.
+
+    `off`: heads that write nothing meanwhile.
+    """
     for step, model in models(run, steps):
-        yield step, frame(model, tokens, size)
+        with zeroed(model, tokens, off):
+            pictures = frame(model, tokens, size)
+        yield step, pictures
 
 
 @torch.no_grad()

@@ -69,7 +69,8 @@ def heads_file(
     part = f"The last {n:,} of {total:,} tokens. " if start else ""
     number = scales[measure].label.lower()
     mounts = [
-        Mount("atlas", atlas.picture(None, selected=focus, measure=measure, scales=scales), "All heads on this prompt",
+        Mount("atlas", atlas.picture(None, selected=focus, measure=measure, scales=scales, off=seen.off),
+              "All heads on this prompt",
               f"{part}A tile is a head. The number is its {number}. Click one to see its pattern.",
               template={"measures": list(measures), "causal": list(seen.causal), "factors": [1, 1],
                         "layers": [payload.visible(name, 120) for name in seen.names],
@@ -88,7 +89,8 @@ def heads_file(
         caption = f"Play or drag: the patterns move along. The token view stays at step {told.step:,}."
         mounts.insert(0, Mount("scrubber", shown, "", caption, wide=True))
     at = "" if told.step is None else f"step {told.step:,} · "
-    line = f"{at}{total:,} tokens · {n_layers} layers of {n_heads} heads"
+    off = "".join(f" · {head_label(*one)} off" for one in seen.off)
+    line = f"{at}{total:,} tokens · {n_layers} layers of {n_heads} heads{off}"
     about = {"run": told.name, "step": told.step, "head": list(focus)}
     foot = f"Made with manyeyes {told.version}; works offline.{' ' + ROUGH if rough else ''}"
     return page(f"Every head of {told.name}", line, mounts, notes(told), about=about, foot=foot)

@@ -8,6 +8,8 @@ from typing import Literal
 
 import numpy as np
 
+from tracer.measures.aliases import Head
+
 Pool = Literal["max", "mean"]
 
 
@@ -33,6 +35,13 @@ class PromptPatterns:
     """window(layer, head, rows, cols): exact attention [query_pos key_pos]."""
     overview: Callable[[int, int, int, Pool], np.ndarray]
     """overview(layer, head, size, pool): the whole pattern in at most size x size blocks."""
+    off: tuple[Head, ...] = ()
+    """Heads that wrote nothing while it was read."""
+
+    @property
+    def look(self) -> tuple[object, ...]:
+        """Run, prompt and heads off: what is made of these patterns belongs to it, and to the step."""
+        return (*self.key, self.off)
 
     def queries(self, layer: int) -> list[str]:
         """The query tokens: known by position only where there are more or fewer than the prompt has."""

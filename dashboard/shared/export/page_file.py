@@ -214,4 +214,4 @@ def _words(run: Run, shown: PromptPatterns, focus: Head, measure: str) -> tuple[
         return asked, f"import tracer\n\n{opened}.trace.pattern.sel({where})[{focus[0]}, {focus[1]}]"
     text = state.read().prompt or prompt_tokens.example(run)
     ids = asked if isinstance(asked, tuple) and prompt_tokens.tokenizer(run) is None else None
-    return text, notebook.snippet(run, ids or text, shown.step, focus, measure)
+    return text, notebook.snippet(run, ids or text, shown.step, focus, measure, shown.off)

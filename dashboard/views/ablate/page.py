@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard import state, theme
 from dashboard.loading import ablation, head_scores
 from dashboard.loading.ablation import Setup
-from dashboard.shared import choosers, prompts
+from dashboard.shared import choosers, prompts, switches
 from dashboard.shared.comparing import choose_other
 from dashboard.shared.mount import draw
 from dashboard.views.ablate.answer import draw_costs, draw_replacements
@@ -67,7 +67,7 @@ def page() -> None:
         choosers.refuse(theme.sentence(str(error)))
     _draw_clamps(run, step)
     selection, scores = state.read(), head_scores.head_means(trace, "induction", step)
-    off = _existing(selection.off, head_scores.head_exists(trace))
+    off = switches.existing(head_scores.head_exists(trace))
     controls, results = st.columns([5, 8], gap="large")
     with controls:
         _draw_switches(run, off, scores, trace, step)
@@ -154,13 +154,6 @@ def _draw_elsewhere(run: Run) -> None:
     st.info(f"{run.why_not('prompts')}, so its heads cannot be switched off here.", icon=":material/code_off:")
     st.markdown(f"Where the model is, this does it; {theme.head_label(layer, head)} is the head in focus:")
     st.code(SNIPPET.format(layer=layer, head=head), language="python")
-
-
-def _existing(off: tuple[Head, ...], there: np.ndarray) -> tuple[Head, ...]:
-    kept = tuple(h for h in off if h[0] < there.shape[0] and h[1] < there.shape[1] and there[h])
-    if gone := [theme.head_label(*h) for h in off if h not in kept]:
-        st.warning(f"This model has no {', '.join(gone)}: left out.", icon=":material/block:")
-    return kept
 
 
 def _draw_switches(

@@ -65,23 +65,26 @@ class Answer:
 
 
 @st.cache_resource(max_entries=2, show_spinner="Reading who wrote what …", hash_funcs=OF_A_STEP)
-def _pass(run: Run, step: int, tokens: Tokens) -> Pass:
+def _pass(run: Run, step: int, tokens: Tokens, off: tuple[Head, ...]) -> Pass:
     """z, q, k and v of every layer stay in memory: 150 MB for GPT-2 on 512 tokens."""
     import torch
 
+    from tracer.ablate.planner import zeroed
     from tracer.analysis.why import read_pass
 
-    return read_pass(loading.model(run, step), torch.tensor([tokens]))
+    model, row = loading.model(run, step), torch.tensor([tokens])
+    with zeroed(model, row, off):
+        return read_pass(model, row)
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs=OF_A_STEP)
-def answer(run: Run, step: int, tokens: Tokens, head: Head, at: Cell) -> Answer:
-    """ValueError where the stream of this model is no sum, with the reason."""
+def answer(run: Run, step: int, tokens: Tokens, head: Head, at: Cell, off: tuple[Head, ...] = ()) -> Answer:
+    """With some heads `off`. ValueError where the stream of this model is no sum, with the reason."""
     from tracer.analysis import why
     from tracer.analysis.cell_moves import moves, readers
     from tracer.analysis.why_words import reason
 
-    found = _pass(run, step, tokens)
+    found = _pass(run, step, tokens, off)
     score = why.cell(found, *head, *at)
     moved = moves(found, *head, *at)
     order = moved["logits"].argsort().to_numpy()
@@ -94,12 +97,17 @@ def answer(run: Run, step: int, tokens: Tokens, head: Head, at: Cell) -> Answer:
 
 
 @st.cache_data(max_entries=64, show_spinner="Running it without …", hash_funcs=OF_A_STEP)
-def without(run: Run, step: int, tokens: Tokens, head: Head, query: int, source: str) -> xr.Dataset:
+def without(
+    run: Run, step: int, tokens: Tokens, head: Head, query: int, source: str, off: tuple[Head, ...] = ()
+) -> xr.Dataset:  # fmt: skip
     import torch
 
+    from tracer.ablate.planner import zeroed
     from tracer.analysis.why_without import without as computed
 
-    return computed(loading.model(run, step), torch.tensor([tokens]), *head, query, [source])
+    model, row = loading.model(run, step), torch.tensor([tokens])
+    with zeroed(model, row, off):
+        return computed(model, row, *head, query, [source])
 
 
 @st.cache_data(max_entries=16, show_spinner="Reading the cell at every step …", hash_funcs=OF_A_STEP)

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from dashboard import loading, state, theme
+from dashboard import loading, navigation, state, theme
 from dashboard.loading import head_scores, prompt_attention, recorded_prompts
-from dashboard.shared import choosers, patterns, prompts
-from dashboard.shared.comparing import See, choose_other, draw_comparison
+from dashboard.shared import choosers, patterns, prompts, switches
+from dashboard.shared.comparing import choose_other, draw_comparison
 from dashboard.shared.export.page_file import draw_taking
 from dashboard.shared.history import draw_history
 from dashboard.shared.mount import draw
 from dashboard.theme import unmarked
 from dashboard.views.heads.by_period import draw_induction
 from dashboard.views.heads.finder import choose_heads, draw_found
+from dashboard.views.heads.next_token import draw_next
 from dashboard.views.heads.scrub import draw_scrubber, make_room
 from dashboard.views.heads.token_view import draw_reading
 from dashboard.views.heads.why_here import draw_why
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     import xarray as xr
     from streamlit.delta_generator import DeltaGenerator
 
+Read = Callable[[int, tuple[Head, ...]], PromptPatterns]
+"""Every head on a prompt, at a step, with some of them off."""
 TALL = 16
 """Layers from which on the atlas is as high as a pattern, and what else there is stands beside it."""
 
@@ -49,26 +52,28 @@ def page() -> None:
     found = _choose_text(run, writing) if prompts.can_read(run) else _choose_kept(run, writing)
     if found is None:
         return
-    steps, see = found
+    steps, read = found
     choose_other(run, steps(), place=other)
-    choosers.tick(run, lambda: _draw(run, measure, steps(), see))
+    choosers.tick(run, lambda: _draw(run, measure, steps(), read))
 
 
-def _choose_text(run: Run, place: DeltaGenerator) -> tuple[Callable[[], list[int]], See]:
+def _choose_text(run: Run, place: DeltaGenerator) -> tuple[Callable[[], list[int]], Read]:
     encoded = prompts.choose_text(run, place=place)
-    return lambda: run.steps, lambda step: prompt_attention.of_text(run, step, encoded.tokens, encoded.strings)
+    return lambda: run.steps, lambda step, off: prompt_attention.of_text(
+        run, step, encoded.tokens, encoded.strings, off
+    )
 
 
-def _choose_kept(run: Run, place: DeltaGenerator) -> tuple[Callable[[], list[int]], See] | None:
+def _choose_kept(run: Run, place: DeltaGenerator) -> tuple[Callable[[], list[int]], Read] | None:
     name = prompts.choose_kept(run, place)
     if name is None:
         choosers.recorded(run)
         st.info(f"{run.why_not('prompts')}, and no patterns were kept.", icon=":material/visibility_off:")
         return None
-    return lambda: recorded_prompts.prompts(run).steps, lambda step: recorded_prompts.of_prompt(run, step, name)
+    return lambda: recorded_prompts.prompts(run).steps, lambda step, off: recorded_prompts.of_prompt(run, step, name)
 
 
-def _draw(run: Run, measure: str, steps: list[int], see: See) -> None:
+def _draw(run: Run, measure: str, steps: list[int], read: Read) -> None:
     """The step and everything that depends on it; in a live run this moves along with the newest snapshot."""
     trace = choosers.recorded(run)
     if trace is None:
@@ -79,65 +84,103 @@ def _draw(run: Run, measure: str, steps: list[int], see: See) -> None:
         return
     timeline = make_room(steps)
     step = choosers.settle_step(steps)
+    switched = prompts.can_read(run)
+    off = switches.existing(head_scores.head_exists(trace)) if switched else ()
     try:
-        shown = see(step)
+        before = read(step, ())
     except ValueError as error:  # a damaged snapshot: the others can still be gone to
         with timeline:
             choosers.choose_step(run, steps)
         choosers.refuse(str(error))
+    shown = _without(off, lambda: read(step, off)) if off else before
+    shown = before if shown is None else shown
+
+    def see(step: int) -> PromptPatterns:
+        return read(step, shown.off)
+
     focus = choosers.focus(trace, shown.step)
     draw_comparison(run, shown, see, focus)
+    draw_next(run, shown, before)
     long, tall = patterns.is_long(shown), len(shown.causal) > TALL
     with st.container(key="heads_body"):
         left, right = st.columns([1, 1], gap="large")
     with left:
-        _draw_atlas(run, trace, shown, measure, focus, lit)
+        film = _draw_atlas(run, trace, shown, measure, focus, lit, switched)
+    beside = before if switched else None
     if long:
         below = st.columns([1, 1], gap="large")
         with right if tall else below[0]:
             patterns.draw_overview(shown, focus)
         with below[0] if tall else below[1]:
-            patterns.draw_window(shown, focus)
+            patterns.draw_window(shown, focus, beside)
             near = st.container(key="why_near")
         with below[1] if tall else st.container():
             draw_reading(run, shown, focus)
     else:
         with right:
-            patterns.draw_whole(shown, focus)
+            patterns.draw_whole(shown, focus, beside)
             near = st.container(key="why_near")
         with st.container() if tall else right:
             draw_reading(run, shown, focus)
     with right if long or tall else left, st.container(key="over_training"):
+        if shown.off:
+            st.caption("Below: as it was recorded, with every head on.")
         draw_history(run, trace, measure, focus, shown.step)
         draw_induction(run, trace, focus, shown.step)
     draw_why(run, shown, focus, near)
     draw_taking(run, shown, focus, measure)
     with timeline:  # drawn last: its frames take longest
-        draw_scrubber(run, trace, steps, see, focus, measure)
+        draw_scrubber(run, trace, steps, see, focus, measure, film)
+
+
+def _without(off: tuple[Head, ...], read: Callable[[], PromptPatterns]) -> PromptPatterns | None:
+    """The prompt with heads off; None, and the reason, where these can't be."""
+    try:
+        return read()
+    except ValueError as error:
+        st.warning(f"{switches.named(off)} cannot be switched off here: every head is on.", icon=":material/block:")
+        st.text(str(error))
+        return None
 
 
 def _draw_atlas(
-    run: Run, trace: xr.Dataset, shown: PromptPatterns, measure: str, focus: Head, lit: set[Head] | None
-) -> None:  # fmt: skip
-    """Thumbnails from the prompt; numbers from the run's own probes at the recorded step nearest to the snapshot."""
+    run: Run, trace: xr.Dataset, shown: PromptPatterns, measure: str, focus: Head, lit: set[Head] | None,
+    switched: bool,
+) -> DeltaGenerator:  # fmt: skip
+    """Thumbnails from the prompt; numbers from the run's own probes at the recorded step nearest to the snapshot.
+
+    Returned is room for the button that films them with heads off, where nothing moves for it.
+    """
     by_measure = state.read().order == "measure"
     with st.container(
         key="atlas_head", horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"
     ):  # fmt: skip
         st.header("All heads on this prompt", anchor=False, width="content")
+        switches.draw_all_on(shown.off)
+        film = st.container(width="content")
         st.toggle(
             "Strongest first", help="Sorts the heads inside each layer",
             **state.control("order_box", by_measure, lambda on: state.update(order="measure" if on else "index")),
         )  # fmt: skip
     colour = choosers.measure_of(run, measure)
     what = "token" if run.about.d_vocab is not None else "position"
-    st.caption(f"A tile is a head: each row is a {what}, each column a {what} that it may look at. "
-               f"The number is its {theme.unmarked(colour.label.lower())}, "
-               f"measured on {theme.unmarked(choosers.probe(run, measure))}.")  # fmt: skip
+    with st.container(key="atlas_said"):
+        if shown.off:
+            writes = "they write" if len(shown.off) > 1 else "it writes"
+            st.caption(f"Without {switches.named(shown.off)}: {writes} nothing, and every later pattern is computed "
+                       "anew. The numbers were recorded with every head on.")  # fmt: skip
+        else:
+            st.caption(f"A tile is a head: each row is a {what}, each column a {what} that it may look at. "
+                       f"The number is its {theme.unmarked(colour.label.lower())}, "
+                       f"measured on {theme.unmarked(choosers.probe(run, measure))}.")  # fmt: skip
     recorded = {name: head_scores.head_means(trace, name, shown.step) for name in head_scores.head_measures(trace)}
     picture = atlas.picture(
         prompt_attention.atlas(shown, run.stamp, recorded), selected=focus, measure=measure,
         scales={name: choosers.scale(name, run, values) for name, values in recorded.items()},
-        order=state.read().order, lit=lit,
+        order=state.read().order, lit=lit, off=shown.off, switches=switched,
     )  # fmt: skip
-    draw(picture, key="atlas", on_change=state.focus_on)
+    draw(picture, key="atlas", on_change=switches.take if switched else state.focus_on)
+    if shown.off:
+        st.page_link(navigation.page("ablate"), label="Test it on Ablate, with controls",
+                     icon=":material/arrow_forward:")  # fmt: skip
+    return film

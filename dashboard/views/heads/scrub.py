@@ -31,14 +31,18 @@ def make_room(steps: list[int]) -> DeltaGenerator:
 
 
 def draw_scrubber(
-    run: Run, trace: xr.Dataset, steps: list[int], see: Callable[[int], PromptPatterns], focus: Head, measure: str
+    run: Run, trace: xr.Dataset, steps: list[int], see: Callable[[int], PromptPatterns], focus: Head, measure: str,
+    film_off: DeltaGenerator,
 ) -> None:  # fmt: skip
-    """Snapshots at `steps`, of which `see` gives every head on the prompt; nothing where there is only one."""
+    """Snapshots at `steps`, of which `see` gives every head on the prompt; nothing where there is only one.
+
+    `film_off`: where the button stands that films them while heads are off.
+    """
     if len(steps) == 1:
         return
     step = choosers.step_in_force(steps)
     shown = see(step)
-    asked = st.session_state.get("film_of") == shown.key
+    asked = st.session_state.get("film_of") == shown.look
     film = prompt_film.film_of(run, trace, steps, shown, see, asked, apart=run.live)
     scale = choosers.scale(measure, run, trace[measure].values) if measure in trace else None
 
@@ -52,10 +56,14 @@ def draw_scrubber(
             for i, reel in enumerate(film.reels):
                 serve("reel", key=f"scrubber reel {i}", data=reel)
     if film.left:
-        st.space("small")
-        st.button(
-            f"Film {film.left} snapshots", key="film", icon=":material/movie:",
-            help="Runs the prompt through every snapshot, so that the patterns move along while you drag. "
-            "It is not done unasked, because this model is large.",
-            on_click=lambda: st.session_state.update(film_of=shown.key),
-        )  # fmt: skip
+        why = "a click on a switch waits for no film" if shown.off else "this model is large"
+        with film_off if shown.off else st.container():
+            if not shown.off:
+                st.space("small")
+            st.button(
+                "Film" if shown.off else f"Film {film.left} snapshots", key="film", icon=":material/movie:",
+                type="tertiary" if shown.off else "secondary",
+                help=f"Runs the prompt through {film.left} snapshots, so that the patterns move along while you drag. "
+                f"It is not done unasked, because {why}.",
+                on_click=lambda: st.session_state.update(film_of=shown.look),
+            )  # fmt: skip

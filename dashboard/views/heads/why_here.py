@@ -9,7 +9,7 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
-from dashboard.shared import patterns
+from dashboard.shared import patterns, switches
 from dashboard.shared.export.snippets import rebuilt
 from dashboard.shared.figures import places, plain, step_axis, stops
 from dashboard.shared.plots import plot, table
@@ -46,7 +46,7 @@ def draw_why(run: Run, shown: PromptPatterns, head: Head, near: DeltaGenerator) 
         return
     place = run, shown.step, tokens
     try:
-        found = data.answer(*place, head, at)
+        found = data.answer(*place, head, at, shown.off)
     except ValueError as error:
         with st.container(key="exactly-why"):
             st.text(str(error))
@@ -59,18 +59,29 @@ def draw_why(run: Run, shown: PromptPatterns, head: Head, near: DeltaGenerator) 
     with near, st.container(key="why_said"):
         st.text(f"{label} gives {share:.{theme.digits([100 * share], 0)}%} of the attention of {query} to {key}. "
                 f"{found.reason.sentence}")  # fmt: skip
-        st.markdown("[Who wrote its query and its key, and what it moves](#why)")
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.markdown("[Who wrote its query and its key, and what it moves](#why)", width="content")
+            _offer_switch(found, shown.off)
     with st.container(key="why_cell"):
         st.text(f"{query} → {key}")
     left, right = st.columns([5, 4], gap="large")
     with left:
         _draw_pairs(label, found)
     with right:
-        _draw_without(place, head, at, found)
+        _draw_without(place, head, at, found, shown.off)
         _draw_moves(found)
+    if head in shown.off:
+        st.caption(f"{label} is off: what it moves is what it would move.")
     _draw_training(place, head, at, found)
     with st.expander("These numbers in Python", icon=":material/code:", type="compact"):
-        st.code(snippet(run, shown.step, tokens, head, at), language="python")
+        st.code(snippet(run, shown.step, tokens, head, at, shown.off), language="python")
+
+
+def _offer_switch(found: Answer, off: tuple[Head, ...]) -> None:
+    """The switch of the head that wrote most of the key, which is what a person would try next."""
+    source = found.reason.key_source
+    if source.startswith("L") and (head := theme.parse_head(source)) not in off:
+        switches.draw_switch(head, key="switch_source")
 
 
 def _draw_pairs(label: str, found: Answer) -> None:
@@ -123,13 +134,13 @@ def _heat(values: xr.DataArray) -> go.Figure:
     return figure
 
 
-def _draw_without(place: Place, head: Head, at: Cell, found: Answer) -> None:
+def _draw_without(place: Place, head: Head, at: Cell, found: Answer, off: tuple[Head, ...]) -> None:
     """The attention on this key if the head did not read one source, as an estimate and by real computation."""
     names = [str(name) for name in found.score["key_source"].values if str(name) != data.OWN]
     st.markdown("**Without one of them**")
     first = found.reason.key_source if found.reason.key_source in names else names[0]
     source = st.selectbox("Source that is not read", names, index=names.index(first), key=f"why_without {head} {at}")
-    rows = data.without(*place, head, at[0], source)
+    rows = data.without(*place, head, at[0], source, off)
     said = {
         "as it is": "as_is", "estimate, with the same norms": "estimate", "with norms computed again": "recomputed",
         "off in the whole model": "everywhere",
@@ -186,7 +197,7 @@ def _draw_training(place: Place, head: Head, at: Cell, found: Answer) -> None:
         listed["attention"] = over["pattern"].values.tolist()
         st.caption(
             "The score of this key above the mean of the other keys, and what one pair adds to it: the one that is "
-            "strongest at the step above."
+            "strongest at the step above. With every head on."
         )
         plot(_lines(shown, lines), key="why_over", numbers=lambda: listed,
              alt="The cell's score above other keys over training")  # fmt: skip
@@ -208,12 +219,14 @@ def _lines(steps: list[int], lines: Mapping[str, np.ndarray]) -> go.Figure:
     return figure
 
 
-def snippet(run: Run, step: int, tokens: Tokens, head: Head, at: Cell) -> str:
+def snippet(run: Run, step: int, tokens: Tokens, head: Head, at: Cell, off: tuple[Head, ...] = ()) -> str:
     """Lines that compute the matrix again, for the runs under checkpoints/ where the reader works."""
+    asked = f"tracer.why(model, tokens, layer={head[0]}, head={head[1]}, query={at[0]}, key={at[1]})"
+    lines = [f"with zeroed(model, tokens, {list(off)}):", f"    found = {asked}"] if off else [f"found = {asked}"]
     return "\n".join([
-        "import torch", "import tracer", "",
+        "import torch", "import tracer", *(["from tracer.ablate import zeroed"] if off else []), "",
         f"model = tracer.open_run({f'checkpoints/{run.name}'!r}).{rebuilt(run, step)}",
         f"tokens = torch.tensor([{list(tokens[: at[0] + 1])}])",
-        f"found = tracer.why(model, tokens, layer={head[0]}, head={head[1]}, query={at[0]}, key={at[1]})",
+        *lines,
         "found.above.to_pandas()  # what each pair adds for this key; found.sum() is the model's score",
     ])  # fmt: skip

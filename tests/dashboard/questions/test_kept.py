@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -42,4 +43,5 @@ def test_what_tells_runs_and_prompts_apart(write: Write) -> None:
     of_a_prompt: Callable = kept.OF_A_PROMPT[PromptPatterns]
     nothing = np.empty(0)
     shown = PromptPatterns(("a", "b", (1, 2)), 7, [], [], [], [], nothing, lambda *_: nothing, lambda *_: nothing)
-    assert of_a_prompt(shown) == ("a", "b", (1, 2), 7)
+    assert of_a_prompt(shown) == ("a", "b", (1, 2), (), 7)
+    assert of_a_prompt(replace(shown, off=((1, 2),))) == ("a", "b", (1, 2), ((1, 2),), 7)

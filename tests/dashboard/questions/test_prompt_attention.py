@@ -24,7 +24,7 @@ def test_a_text_is_read_once(long_toy: Any, n: int, cache: str, monkeypatch: pyt
     compute: Callable[..., Any] = prompt_attention._compute
     monkeypatch.setattr(prompt_attention, "_compute", lambda *asked: read.append(1) or compute(*asked))
     shown = prompt_attention.of_text(run, 2, tokens, list(map(str, tokens)))
-    found = getattr(prompt_attention, cache)(run, 2, tuple(tokens))
+    found, _ = getattr(prompt_attention, cache)(run, 2, tuple(tokens), ())
     assert read == [1] and np.isnan(found.logits).all(), "logits are not kept"
     with torch.no_grad(), recording("blocks.1.attn.hook_pattern") as seen:
         run.model(2)(torch.tensor([tokens]))

@@ -109,7 +109,7 @@ def test_a_film_apart_comes_in_pieces_of_eight(n_steps: int, pieces: list[int], 
     steps = list(range(n_steps))
     see = [kept(f"apart {n_steps}", step) for step in steps]
     found = prompt_film.film_of(write("apart"), trace([0]), steps, see[0], see.__getitem__, asked=False, apart=True)
-    name = hashlib.sha256(repr((*see[0].key, 7)).encode()).hexdigest()[:16]
+    name = hashlib.sha256(repr((*see[0].look, 7)).encode()).hexdigest()[:16]
     header, arrays = payload.unpack(found.blob)
     assert header["reel"] == name and "frames" not in arrays and found.left == 0
     expected = np.stack([scrubber.codes(one.thumbs) for one in see])

@@ -1,19 +1,29 @@
-"""The head atlas: layers x heads, one thumbnail a head, coloured by a measure; hover names, click or arrows select."""
+"""The head atlas: layers x heads, one thumbnail a head, coloured by a measure; hover names, click or arrows select, and
+a switch on each head takes it out of the model."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tracer.measures.aliases import Head
 from tracer.pictures import payload
-from tracer.pictures.picture import Picture
+from tracer.pictures.picture import Picture, as_head
 from tracer.pictures.scales import Scale
 
 WIDTH = 530
 """Pixels of a row of heads where two pictures stand side by side."""
+
+
+class Pick(NamedTuple):
+    """What is chosen in an atlas with switches."""
+
+    head: Head | None
+    off: tuple[Head, ...]
+    """By layer, then by head."""
 
 
 def picture(
@@ -25,8 +35,10 @@ def picture(
     max_cell: int = 176,
     order: str = "index",
     lit: Collection[Head] | None = None,
+    off: Collection[Head] = (),
+    switches: bool = False,
 ) -> Picture:
-    """`pack(...)`, drawn; picks a head.
+    """`pack(...)`, drawn; picks a head, or with `switches` a `Pick`. Heads that are `off` are hatched.
 
     `measure` names the one that colours the heads (the first by default); `scales` says how each is printed. With
     `order` "measure" the strongest head of each layer comes first. Heads that are not in `lit` are dimmed.
@@ -40,7 +52,16 @@ def picture(
     }
     layers, heads = payload.header(blob)["arrays"][0]["shape"][:2] if blob else (0, 1)
     cell = min(max_cell, WIDTH // heads)
-    return Picture("atlas", cue, blob, selected, tuple, 90 + layers * (cell + 32))
+    height = 90 + layers * (cell + 32)
+    gone = [list(head) for head in sorted(off)]
+    if not switches:
+        return Picture("atlas", cue | ({"off": gone} if gone else {}), blob, selected, as_head, height)
+    return Picture("atlas", cue, blob, {"head": selected and list(selected), "off": gone}, _as_pick, height)
+
+
+def _as_pick(picked: Any) -> Pick:
+    head = picked["head"]
+    return Pick(None if head is None else as_head(head), tuple(sorted(map(as_head, picked["off"]))))
 
 
 def pack(patterns: ArrayLike, measures: Mapping[str, ArrayLike], *, pool_to: int = 96) -> bytes:

@@ -1,4 +1,5 @@
 // All heads on one canvas: a strip coloured by the measure (label and value when they fit) over the pooled pattern.
+// With switches a head is taken out of the model: by its switch, by o, or several by Shift and drag.
 // While a scrubber tells frames, their patterns and values are drawn; its own payload again once the host caught up.
 
 /**
@@ -7,6 +8,7 @@
  */
 
 const LEVELS = 39; // of a payload's thumbnails; those of a frame are brought down to as many
+const SWITCH = { width: 26, height: 14, margin: 6 }; // in a corner that a causal head leaves empty
 
 export default (args) => live(args, makeAtlas);
 
@@ -56,6 +58,7 @@ function makeAtlas(part) {
   let tile; // rows and columns of one pattern on the sheet
   let seats; // of a layer, its heads from left to right
   let lit; // the heads that fit what is looked for
+  let brush = null; // what dragging with Shift makes of a head: off, or on
 
   const playing = followFilm(part, () => layout && paint(canvas.getContext("2d")));
   const unnamed = { unit: "", lo: 0, hi: 1, digits: 2, chance: null, palette: "score" };
@@ -70,7 +73,10 @@ function makeAtlas(part) {
   const value = (m, layer, one) => (film() ? film().value(head.measures[m], layer, one) : own(m, layer, one));
   const fits = (one) => !lit || lit.has(String(one));
   const exists = (one) => hasHead(arrays.there, layers, heads, one); // layers differ in their number of heads
-  const held = () => (part.cue.value && exists(part.cue.value) ? part.cue.value : null);
+  const hasSwitches = () => !!part.cue.value?.off;
+  const chosen = () => (hasSwitches() ? part.cue.value.head : part.cue.value);
+  const held = () => (chosen() && exists(chosen()) ? chosen() : null);
+  const isOff = (one) => (part.cue.value?.off ?? part.cue.off ?? []).some((other) => String(other) === String(one));
   const allHeads = () => Array.from({ length: layers * heads }, (_, i) => [Math.floor(i / heads), i % heads]);
   const isByMeasure = () => part.cue.order === "measure";
 
@@ -137,12 +143,27 @@ function makeAtlas(part) {
       const scale = scaleOf(name);
       return `${scale.label} ${numberOf(value(m, one[0], one[1]), scale)}`;
     });
-    return `${headName(one)}: ${values.join(", ")}${fits(one) ? "" : ", does not fit what is looked for"}`;
+    const note = `${isOff(one) ? ", switched off" : ""}${fits(one) ? "" : ", does not fit what is looked for"}`;
+    return `${headName(one)}: ${values.join(", ")}${note}`;
   }
   function choose(one, wait) {
-    part.send(one, wait);
+    part.send(hasSwitches() ? { head: one, off: part.cue.value.off } : one, wait);
     place(ring, one);
     spoken.textContent = describe(one);
+  }
+  function turn(one, off, wait = 0) {
+    if (isOff(one) === off) return;
+    const others = part.cue.value.off.filter((other) => String(other) !== String(one));
+    part.send({ head: chosen(), off: off ? [...others, one] : others }, wait);
+    spoken.textContent = `${headName(one)} is ${off ? "off" : "on"}`;
+    part.draw();
+  }
+  /** Is the pointer on the switch of this head, or so near that a finger means it? */
+  function isOnSwitch(event, one) {
+    if (!hasSwitches() || !layout.labels) return false;
+    const [x, y] = pointIn(canvas, event).map((at, axis) => at - corner(one)[axis]);
+    const [wide, high] = [SWITCH.width + 2 * SWITCH.margin, SWITCH.height + 2 * SWITCH.margin];
+    return x >= layout.cell - wide && y >= layout.strip && y <= layout.strip + high;
   }
 
   canvas.onpointermove = (event) => {
@@ -150,9 +171,15 @@ function makeAtlas(part) {
     place(over, hit);
     tip.hidden = !hit;
     if (!hit) return;
+    if (brush !== null && event.buttons) turn(hit, brush, 120);
+    else brush = null;
     const [layer, one] = hit;
     const describeIn = (node) => {
       element("b", "num", headName(hit), node);
+      if (isOnSwitch(event, hit)) {
+        element("div", "how", isOff(hit) ? "Click: on again" : "Click: out of the model", node);
+        return;
+      }
       if (head.layers.length) element("div", "path", head.layers[layer], node);
       const facts = head.measures.map((name, m) => {
         const scale = scaleOf(name);
@@ -160,6 +187,8 @@ function makeAtlas(part) {
         return [scale.label, text, m === measure() ? "on" : ""];
       });
       factsIn(node, facts);
+      if (!hasSwitches()) return;
+      element("div", "how", `Shift and click switches it ${isOff(hit) ? "on" : "off"}`, node);
     };
     showTip(tip, stage, ...corner(hit), describeIn, [layout.cell, layout.high]);
   };
@@ -167,11 +196,20 @@ function makeAtlas(part) {
     tip.hidden = true;
     place(over, null);
   };
+  canvas.onpointerdown = (event) => {
+    const hit = event.shiftKey && hasSwitches() && !event.button && layout && under(event);
+    if (!hit) return;
+    brush = !isOff(hit);
+    turn(hit, brush, 120);
+  };
   canvas.onclick = (event) => {
     const hit = layout && under(event);
-    if (hit) choose(hit, 0);
+    if (!hit || (event.shiftKey && hasSwitches())) return;
+    if (isOnSwitch(event, hit)) turn(hit, !isOff(hit));
+    else choose(hit, 0);
   };
   canvas.onkeydown = (event) => {
+    if (event.key === "o" && !isModified(event) && hasSwitches() && held()) turn(held(), !isOff(held()));
     const ends = isModified(event) ? {} : { Home: [0, 1], End: [0, -1] };
     const way = arrowOf(event) ?? ends[event.key];
     if (!way) return;
@@ -233,7 +271,8 @@ function makeAtlas(part) {
       fillRound(ctx, css(theme.faint, 0.6), x, y, cell, high, 4);
       return null;
     }
-    const number = scale ? value(measure(), layer, index) : Number.NaN;
+    const gone = isOff(one);
+    const number = scale && !gone ? value(measure(), layer, index) : Number.NaN;
     const isMeasured = Number.isFinite(number);
     const code = isMeasured ? Math.round(255 * clamp((number - scale.lo) / (scale.hi - scale.lo), 0, 1)) : 0;
     fillRound(ctx, theme.line, x, y, cell, high, 4);
@@ -241,6 +280,9 @@ function makeAtlas(part) {
     fillRound(ctx, isMeasured ? scores.tints[code] : theme.faint, x, y, cell, strip, [4, 4, 0, 0]);
     const [tall, wide] = tile;
     ctx.drawImage(sheet, index * wide, layer * tall, wide, tall, x + 1, y + strip, cell - 2, cell - 1);
+    if (gone) hatch(ctx, x + 1, y + strip, cell - 2, cell - 1);
+    if (hasSwitches() && labels)
+      drawSwitch(ctx, x + cell - SWITCH.margin - SWITCH.width, y + strip + SWITCH.margin, gone);
     const dim = !fits(one);
     if (dim) fillRound(ctx, css(theme.page, 0.75), x - 1, y - 1, cell + 2, high + 2, 4);
     const ink = dim ? css(theme.muted) : isMeasured ? scores.inks[code] : inkOn(theme.faint);
@@ -249,10 +291,32 @@ function makeAtlas(part) {
     const margin = labels ? 6 : 3;
     const middle = y + strip / 2 + 0.5;
     if (named) writeText(ctx, label, x + margin, middle, { colour: ink });
-    const text = numberOf(number, { ...scale, plain: true });
+    const text = gone ? "off" : numberOf(number, { ...scale, plain: true });
     const taken = (named ? label.length * letter + 2 * margin + (labels ? 2 : 0) : 0) + (labels ? 0 : margin);
     if (!scale || strip <= 6 || text.length * letter > cell - taken) return null;
     return { ink, text, x: named ? x + cell - margin : x + cell / 2, y: middle };
+  }
+  /** Over the pattern of a head that writes nothing. */
+  function hatch(ctx, x, y, width, height) {
+    fillBox(ctx, css(part.theme.page, 0.72), x, y, width, height);
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(x, y, width, height);
+    ctx.clip();
+    ctx.lineWidth = 1;
+    const step = width < 34 ? 4 : 7;
+    for (let at = -height; at < width; at += step)
+      strokeLine(ctx, part.theme.muted, x + at, y + height, x + at + height, y);
+    ctx.restore();
+  }
+  function drawSwitch(ctx, x, y, gone) {
+    const { theme } = part;
+    const { width, height } = SWITCH;
+    const middle = height / 2;
+    fillRound(ctx, theme.page, x - 2, y - 2, width + 4, height + 4, middle + 2);
+    fillRound(ctx, theme.muted, x, y, width, height, middle);
+    if (gone) fillRound(ctx, theme.page, x + 1, y + 1, width - 2, height - 2, middle - 1);
+    fillDisc(ctx, gone ? theme.muted : theme.page, gone ? x + middle : x + width - middle, y + middle, middle - 3);
   }
   function drawNames(ctx) {
     // of columns and rows, where the strips have no room for them
@@ -282,15 +346,25 @@ function makeAtlas(part) {
     const names = found.length && found.length <= 12 ? `: ${found.map(headName).join(", ")}` : "";
     const looked = lit ? ` ${found.length} of them fit what is looked for${names}.` : "";
     const order = isByMeasure() && scale ? `, the strongest by ${scale.label.toLowerCase()} first` : "";
+    const off = allHeads().filter(isOff).map(headName);
+    const gone = off.length ? ` Switched off: ${off.join(", ")}.` : "";
+    const how = hasSwitches() ? "Arrow keys move the selection, o switches the selected head off and on." : "";
     const now = held() ? `Selected ${describe(held())}` : "Nothing selected";
     const what = `${every.length} attention heads in ${layers} layers${order}.${looked}`;
-    canvas.ariaLabel = `${what} Arrow keys move the selection. ${now}`;
+    canvas.ariaLabel = `${what}${gone} ${how || "Arrow keys move the selection."} ${now}`;
   }
   function writeTable() {
-    const columns = ["head", ...(lit ? ["fits"] : []), ...head.measures.map((name) => scaleOf(name).label)];
+    const switched = hasSwitches() || part.cue.off ? ["off"] : [];
+    const columns = [
+      "head",
+      ...(lit ? ["fits"] : []),
+      ...switched,
+      ...head.measures.map((name) => scaleOf(name).label)
+    ];
     const row = (one) => {
       const values = head.measures.map((_, m) => numberOf(own(m, one[0], one[1]), { digits: 3 }));
-      return [headName(one), ...(lit ? [fits(one) ? "yes" : "no"] : []), ...values];
+      const gone = switched.map(() => (isOff(one) ? "yes" : "no"));
+      return [headName(one), ...(lit ? [fits(one) ? "yes" : "no"] : []), ...gone, ...values];
     };
     const seated = () => seats.flatMap((line, layer) => line.map((one) => [layer, one]));
     tableOf(alt, "Show as table", columns, () => seated().filter(exists).map(row));

@@ -8,6 +8,7 @@ const TAB_NAME = "Your text"; // behind which Ablate has its prompt
 const LIST = [
   { keys: ["←", "→", "↑", "↓"], does: "move over heads, tokens and cells" },
   { keys: ["Enter"], does: "choose, hold, or switch off what is in focus" },
+  { keys: ["o"], does: "switch the head in focus off or on, among the heads of Heads" },
   {
     keys: ["[", "]"],
     does: "one snapshot back or on",

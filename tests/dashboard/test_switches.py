@@ -33,8 +33,10 @@ def cut(run: Run, step: int | None = None) -> Transformer:
     """The model without the rows of W_O that the head writes with."""
     model = run.model(step)
     assert isinstance(model, Transformer)
+    weights = model.blocks[OFF[0]].attn.W_O
+    assert weights is not None
     with torch.no_grad():
-        model.blocks[OFF[0]].attn.W_O[OFF[1]] = 0
+        weights[OFF[1]] = 0
     return model
 
 

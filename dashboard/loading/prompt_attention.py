@@ -5,7 +5,7 @@ As in `loading`: keyed by run, step and what was asked, and torch is only import
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +20,7 @@ from tracer.pictures.prompt_patterns import Pool, PromptPatterns
 from tracer.store import Run
 
 if TYPE_CHECKING:
-    from tracer.analysis.prompt_attention import PromptAttention
+    from tracer.analysis.prompt_attention import PromptAttention, Said
 
 WHOLE = 256
 """Tokens up to which a pattern is drawn whole; a longer one is an overview and an exact window of this size at most."""
@@ -29,16 +29,6 @@ OVERVIEW = 512
 
 
 Tokens = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a model says on a prompt; None in place of it where it foretells no tokens."""
-
-    following: np.ndarray
-    """The probability of each token after the last, [d_vocab]."""
-    loss: float
-    """Nats a token, the mean of all but the first; nan of one token."""
 
 
 def of_text(
@@ -50,7 +40,7 @@ def of_text(
 
 
 def said(run: Run, shown: PromptPatterns) -> Said | None:
-    """What the model says in the same pass; None of a kept prompt, too."""
+    """What the model says in the same pass; None where it foretells no tokens, and of a kept prompt."""
     tokens = shown.key[2]
     return _read(run, shown.step, tokens, shown.off)[1] if isinstance(tokens, tuple) else None
 
@@ -63,16 +53,14 @@ def _compute(run: Run, step: int, tokens: Tokens, off: tuple[Head, ...]) -> tupl
     import torch
 
     from tracer.ablate.planner import zeroed
-    from tracer.analysis.prompt_attention import look
-    from tracer.data.probes import per_token_loss
+    from tracer.analysis.prompt_attention import foretold, look
 
     model, row = loading.model(run, step), torch.tensor([tokens])
     with zeroed(model, row, off):
         found = look(model, row)
     logits, says = torch.from_numpy(found.logits), None
     if all(found.causal) and logits.shape == (len(tokens), run.about.d_vocab):
-        loss = per_token_loss(logits[None], row).mean()
-        says = Said(logits[-1].softmax(-1).numpy(), float(loss))
+        says = foretold(logits, row)
     nothing = np.broadcast_to(np.float32("nan"), found.logits.shape)  # 1,024 of GPT-2 are 206 MB
     return replace(found, logits=nothing), says
 

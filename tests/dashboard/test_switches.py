@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 
 import tracer
 from dashboard import state
-from dashboard.views.heads import next_token
+from dashboard.views.heads import guesses
 from tests.dashboard.words import captions, labels, was_drawn, written
 from tracer.ablate import zeroed
 from tracer.analysis.prompt_over_steps import film
@@ -63,7 +63,7 @@ def test_patterns_guesses_and_loss_are_those_of_the_cut_model(small_run: Run, op
     np.testing.assert_allclose(shares(sent, app), patterns[2], atol=1e-5)
     assert np.abs(patterns[2] - whole[2]).max() > 1e-3, "the head is read, or this test says nothing"
     now, before = (one[-1].softmax(-1).numpy() for one in (logits, clean))
-    ids = next_token.likeliest(now, before)
+    ids = guesses.likeliest(now, before)
     assert int(now.argmax()) in ids and int(before.argmax()) in ids
     said = re.findall(r"<li><code>(.*?)</code>.*?<small>(.*?) → </small>(.*?)</li>", line(app))
     two = [(str(i), *(f"{p:.2f}" if p >= 0.005 else "<.01" for p in (before[i], now[i]))) for i in ids]
@@ -163,7 +163,7 @@ def test_a_shown_file_is_of_the_cut_model(small_run: Run, workplace: Path) -> No
 
 def test_tokens_are_text_and_small_shares_say_so() -> None:
     words, now, before = ["<b>", "a"], np.array([0.75, 0.001]), np.array([0.25, np.nan])
-    said = next_token.line(words, now, before)
+    said = guesses.line(words, now, before)
     assert "&lt;b&gt;" in said and "<b>" not in said
     assert re.findall(r"width:([\d.]+)%", said) == ["100.0", "33.3", "0.1", "0.0"]
     assert "0.25 → </small>0.75" in said and "– → </small><.01" in said

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tracer.data.probes import per_token_loss
 from tracer.heads import HeadStats, crop, head_means, pools, thumbnail, weighting
 from tracer.heads.call import AttentionCall, merged
 from tracer.interventions.edits import recording, visiting
@@ -163,6 +164,22 @@ def induction(
 def next_token(model: HeadModel, tokens: Int[Tensor, "1 pos"], position: int) -> Float[Tensor, " d_vocab"]:
     """The model's probabilities of the token after `position`, under the edits in force."""
     return model(tokens)[0, position].softmax(-1)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a causal model says on a prompt."""
+
+    following: Float[np.ndarray, " d_vocab"]
+    """The probability of each token after the last."""
+    loss: float
+    """Nats a token, the mean of all but the first; nan of one token."""
+
+
+def foretold(logits: Float[Tensor, "pos d_vocab"], tokens: Int[Tensor, "1 pos"]) -> Said:
+    """Of a pass that was made: what comes next, and the loss of what came."""
+    loss = per_token_loss(logits[None], tokens).mean()
+    return Said(logits[-1].softmax(-1).numpy(), float(loss))
 
 
 @torch.no_grad()

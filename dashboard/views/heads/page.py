@@ -17,7 +17,7 @@ from dashboard.shared.mount import draw
 from dashboard.theme import unmarked
 from dashboard.views.heads.by_period import draw_induction
 from dashboard.views.heads.finder import choose_heads, draw_found
-from dashboard.views.heads.next_token import draw_next
+from dashboard.views.heads.guesses import draw_next
 from dashboard.views.heads.scrub import draw_scrubber, make_room
 from dashboard.views.heads.token_view import draw_reading
 from dashboard.views.heads.why_here import draw_why

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from html import escape
+from typing import TYPE_CHECKING
 
 import numpy as np
 import streamlit as st
 
 from dashboard import theme
 from dashboard.loading import prompt_attention, prompt_tokens
-from dashboard.loading.prompt_attention import Said
 from tracer.pictures.payload import visible
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.store import Run
+
+if TYPE_CHECKING:
+    from tracer.analysis.prompt_attention import Said
 
 TOP = 5
 LONGEST = 24

@@ -32,8 +32,8 @@ def named(off: tuple[Head, ...]) -> str:
 
 def take(pick: Pick) -> None:
     """What was picked in an atlas with switches: the head in focus, which a switch leaves there, and those off."""
-    state.update(off=pick.off)
-    state.focus_on(pick.head)
+    layer, head = pick.head or (None, None)
+    state.update(off=pick.off, layer=layer, head=head)  # at once: one entry of the browser's history
 
 
 def turn(head: Head) -> None:

@@ -29,14 +29,15 @@ TOKENS = torch.tensor([[0, 3, 4, 5, 3, 4]])
 OFF = (0, 1)
 
 
-def cut(run: Run, step: int | None = None) -> Transformer:
-    """The model without the rows of W_O that the head writes with."""
+def cut(run: Run, step: int | None = None, heads: tuple[tuple[int, int], ...] = (OFF,)) -> Transformer:
+    """The model without the rows of W_O that the heads write with."""
     model = run.model(step)
     assert isinstance(model, Transformer)
-    weights = model.blocks[OFF[0]].attn.W_O
-    assert weights is not None
-    with torch.no_grad():
-        weights[OFF[1]] = 0
+    for layer, head in heads:
+        weights = model.blocks[layer].attn.W_O
+        assert weights is not None
+        with torch.no_grad():
+            weights[head] = 0
     return model
 
 
@@ -159,6 +160,16 @@ def test_a_shown_file_is_of_the_cut_model(small_run: Run, workplace: Path) -> No
     torch.testing.assert_close(logits, cut_logits, atol=1e-5, rtol=1e-5)
     with pytest.raises(ValueError, match="L9H0|layer 9"), zeroed(model, TOKENS, [(9, 0)]):
         pass
+
+
+def test_several_heads_of_several_layers(small_run: Run) -> None:
+    heads, model = ((1, 0), OFF, (0, 3)), small_run.model()
+    with zeroed(model, TOKENS, heads):
+        patterns, logits = read(model)
+    expected, cut_logits = read(cut(small_run, heads=heads))
+    np.testing.assert_allclose(patterns, expected, atol=1e-6)
+    torch.testing.assert_close(logits, cut_logits, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(read(model)[1], read(small_run.model())[1], msg="nothing is off after the block")
 
 
 def test_tokens_are_text_and_small_shares_say_so() -> None:

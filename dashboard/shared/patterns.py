@@ -112,7 +112,8 @@ def _draw(shown: PromptPatterns, head: Head, window: Window, before: PromptPatte
     )  # fmt: skip
     locked = pinned(shown)
     own = bool(token_reading.head_exists(shown)[head])  # the token view below the pattern shows them as text
-    picture = pattern.picture(blob, max_size=SIZE, head=head, locked=locked, text=not own)
+    filmed = None if what == "before" else head  # a film is of now
+    picture = pattern.picture(blob, max_size=SIZE, head=filmed, locked=locked, text=not own)
     draw(picture, key="pattern", on_change=lambda cell: hold("lock", shown, cell))
     with st.container(key="exact"):
         st.text(_exactly(shown, head, locked))

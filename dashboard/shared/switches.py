@@ -14,8 +14,8 @@ FEW = 6
 
 
 def existing(there: np.ndarray) -> tuple[Head, ...]:
-    """The heads that are off, of those that this model has; the reader is told which it lacks."""
-    off = state.read().off
+    """The heads that are off, in order, of those that this model has; the reader is told which it lacks."""
+    off = sorted(state.read().off)
     kept = tuple(h for h in off if h[0] < there.shape[0] and h[1] < there.shape[1] and there[h])
     if gone := [theme.head_label(*h) for h in off if h not in kept]:
         st.warning(f"This model has no {', '.join(gone)}: left out.", icon=":material/block:")

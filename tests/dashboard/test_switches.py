@@ -14,6 +14,8 @@ from streamlit.testing.v1 import AppTest
 
 import tracer
 from dashboard import state
+from dashboard.shared.export import data as taking
+from dashboard.shared.mount import DRAWN
 from dashboard.views.heads import guesses
 from tests.dashboard.words import captions, labels, was_drawn, written
 from tracer.ablate import zeroed
@@ -160,6 +162,13 @@ def test_a_shown_file_is_of_the_cut_model(small_run: Run, workplace: Path) -> No
     torch.testing.assert_close(logits, cut_logits, atol=1e-5, rtol=1e-5)
     with pytest.raises(ValueError, match="L9H0|layer 9"), zeroed(model, TOKENS, [(9, 0)]):
         pass
+
+
+def test_a_file_of_the_page_has_no_model_to_switch(open_page: Open) -> None:
+    app = open_page("heads", run="tiny", prompt=PROMPT, layer=1, head=2, off=(OFF,))
+    drawn = taking._drawn(app.session_state[DRAWN])
+    (cue,) = [picture.cue for picture in drawn.values() if picture.part == "atlas"]
+    assert (cue["value"], cue["off"]) == ([1, 2], [[0, 1]]), "hatched, and a click takes a head into focus"
 
 
 def test_several_heads_of_several_layers(small_run: Run) -> None:

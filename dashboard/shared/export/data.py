@@ -13,6 +13,7 @@ from dashboard.shared.export.drawing import css_name
 from tracer.analysis import notebook
 from tracer.measures import MEASURES, Measure, Setting, in_trace, probe_words
 from tracer.measures.aliases import Head
+from tracer.pictures import atlas
 from tracer.pictures.picture import Picture
 from tracer.pictures.portable import Told, heads_file, notes
 from tracer.pictures.prompt_patterns import PromptPatterns
@@ -90,6 +91,7 @@ def _drawn(given: Mapping[str, tuple[str, Any]]) -> dict[str, Picture]:
     found = {}
     for key, (part, data) in given.items():
         cue = given.get(f"{key}:cue", ("", {}))[1]
+        cue = atlas.without_switches(cue) if part == "atlas" else cue
         found[css_name(key)] = Picture(part, cue, data if isinstance(data, bytes) else None)
     return found
 

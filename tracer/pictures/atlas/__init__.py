@@ -59,6 +59,12 @@ def picture(
     return Picture("atlas", cue, blob, {"head": selected and list(selected), "off": gone}, _as_pick, height)
 
 
+def without_switches(cue: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The cue of a file, which has no model: heads that are off stay hatched, and nothing can be switched."""
+    value = cue.get("value")
+    return cue if not isinstance(value, dict) else {**cue, "value": value["head"], "off": value["off"]}
+
+
 def _as_pick(picked: Any) -> Pick:
     head = picked["head"]
     return Pick(None if head is None else as_head(head), tuple(sorted(map(as_head, picked["off"]))))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tracer.watching.gathering import part, together
+from tracer.watching.gathering import Gathering, part, together
 from tracer.watching.probing import Probing
 from tracer.watching.ranks import Ranks
 
@@ -72,3 +72,42 @@ def test_processes_that_have_the_heads_between_them() -> None:
 def test_a_record_of_another_step_or_without_a_loss_has_none(step: int, told: bool, known: set[str]) -> None:
     row, _ = found([{}, {}], [None, None], [0], (1, 2), step, told)
     assert row.keys() & {"learning_rate", "train_loss", "max_logit"} == known
+
+
+def agreed(next_of: list[int], trouble: list[bool], mine: int) -> tuple[Gathering, str]:
+    """What this process knows after a record at step 5, and why it can't go on: each process says by its own clock
+    when the next record is, and whether it was asked to stop (the first one was)."""
+    probing = stand_in(Probing, model=nn.Linear(1, 1), params={}, heads=None, shape=(1, 2))
+    said = [{"next": np.array(x), "stop": np.array(i == 0), "trouble": np.array(bad)}
+            for i, (x, bad) in enumerate(zip(next_of, trouble, strict=True))]  # fmt: skip
+
+    def all_of(given: dict[str, Any]) -> list[dict[str, Any]]:
+        assert given["next"] == next_of[mine] and given["trouble"] == trouble[mine]
+        return [given | one for one in said]
+
+    gathering = Gathering(stand_in(Ranks, world=2, split=[0], place=0, all=staticmethod(all_of)))
+    gathering.trouble = "no memory" if trouble[mine] else ""
+    why = gathering.of_all({}, 5, updates(1.0, 10), {}, None, probing, next_of[mine], mine == 0)
+    assert not gathering.under_way
+    return gathering, why
+
+
+@pytest.mark.parametrize("mine", [0, 1])
+def test_all_processes_record_next_when_the_first_one_says(mine: int) -> None:
+    gathering, why = agreed([20, 30], [False, False], mine)
+    assert (why, gathering.next, gathering.stop) == ("", 20, True)
+
+
+@pytest.mark.parametrize(("mine", "why"), [(0, "another process could not measure"), (1, "no memory")])
+def test_trouble_in_one_process_is_known_in_all(mine: int, why: str) -> None:
+    gathering, said = agreed([20, 30], [False, True], mine)
+    assert said.startswith(why) and gathering.next == -1
+
+
+def test_a_process_that_failed_waits_only_for_a_record_that_the_others_know() -> None:
+    gathering, _ = agreed([20, 30], [False, False], 1)
+    assert gathering.may_wait("first") and gathering.may_wait("second") and gathering.trouble == "first"
+    gathering.under_way = True
+    assert not gathering.may_wait("in the middle of telling")
+    before_any = Gathering(stand_in(Ranks, world=2))
+    assert not before_any.may_wait("no memory") and before_any.trouble == ""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import streamlit as st
 
-from dashboard.loading import head_scores, recorded_prompts
+from dashboard.loading import head_scores, recorded_prompts, roles
 from tracer.pictures import scrubber
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.store import Run, nearest_row, open_run
@@ -55,7 +55,8 @@ def film_of(
     rows = tuple(nearest_row(trace["step"].values, step) for step in steps)
     measures = tuple(head_scores.head_measures(trace))
     name = hashlib.sha256(repr((*shown.look, size)).encode()).hexdigest()[:16] if apart else ""
-    timeline = _blob((*shown.look, size), tuple(steps), filmed, rows, measures, name, trace, shown, reel)
+    looks = (*shown.look, size)
+    timeline = _blob(looks, tuple(steps), filmed, rows, measures, roles.labels(), name, trace, shown, reel)
     pieces = [filmed[i : i + scrubber.REEL] for i in range(0, len(filmed), scrubber.REEL)] if apart else []
     reels = [_piece(piece, i * scrubber.REEL, name, reel) for i, piece in enumerate(pieces)]
     return Film(timeline, reels, len(missing))
@@ -105,7 +106,8 @@ def _shoot(
 @st.cache_resource(max_entries=6, show_spinner=False)
 def _blob(
     key: tuple[object, ...], steps: tuple[int, ...], filmed: tuple[int, ...], rows: tuple[int, ...],
-    measures: tuple[str, ...], name: str, _trace: xr.Dataset, _shown: PromptPatterns, _reel: Reel,
+    measures: tuple[str, ...], labels: tuple[str, ...], name: str, _trace: xr.Dataset, _shown: PromptPatterns,
+    _reel: Reel,
 ) -> bytes:  # fmt: skip
     """Packed again only when a snapshot came, or a recorded row that is nearer to one."""
     loss = next((name for name in LOSSES if head_scores.holds(_trace, name)), None)
@@ -117,6 +119,7 @@ def _blob(
         {name: _trace[name].values[list(rows)] for name in measures},
         n=n, factors=(-(-n[0] // cells[0]), -(-n[1] // cells[1])), causal=_shown.causal,
         loss_label=LOSSES.get(loss or "", "loss"), reel=name,
+        roles=roles.of_rows(_trace, list(rows)) if head_scores.has_heads(_trace) else None,
     )  # fmt: skip
 
 

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+from scipy import stats
 
 import tracer
-from tracer.analysis.head_roles import ROLES, HeadRoles, given_roles, roles_in
+from tracer.analysis.head_roles import NONE, ROLES, UNKNOWN, UNSAID, HeadRoles, given_roles, role_codes, roles_in
 
 STUDENT_3 = 3.182446305
 DIMS = ("step", "layer", "head")
@@ -81,8 +82,42 @@ def test_ours_are_rows_of_the_same_table(short_toy: Any) -> None:
     got = tracer.roles(run, 20, roles=[mine])
     assert got.step == 20 and len(got.of("sharp")) == 8 and got.not_recorded == {}
     for row in ROLES:
-        values = run.trace[row.measure].sel(step=20).values
-        assert sorted(one.head for one in got.of(row.name)) == [tuple(x) for x in np.argwhere(values > 0.4).tolist()]
+        values, n = run.trace[row.measure].sel(step=20).values, run.trace[f"{row.measure}_se"].attrs["sequences"]
+        low = values - stats.t.ppf(0.975, n - 1) * run.trace[f"{row.measure}_se"].sel(step=20).values
+        above = (
+            run.trace[row.measure].attrs["chance"] if row.control == "chance" else run.trace[row.control].sel(step=20)
+        )
+        has = (values >= 0.4) & (low > np.asarray(above))
+        assert sorted(one.head for one in got.of(row.name)) == [tuple(x) for x in np.argwhere(has).tolist()]
+    assert not tracer.roles(run, 0).heads, "an untrained model has none"
+
+
+def test_chance_is_a_control() -> None:
+    known = trace()
+    known.x.attrs["chance"] = 0.8 - STUDENT_3 * 0.05 + 1e-6
+    assert list(found(known, control="chance").heads) == [(1, 1)]
+    for said in (None, "0.1", float("nan")):
+        known.x.attrs["chance"] = said
+        assert found(known, control="chance").not_recorded == {"copier": "chance, its control"}
+    assert list(found(trace(chance=control(0, 0.7, 0, 0)), control="chance").heads) == [(0, 0), (1, 1)]
+
+
+def test_by_what_a_head_is_called_at_each_record() -> None:
+    """The first of several roles; where none: whether that is known."""
+    y = xr.DataArray([[[0, 0], [0, 0]], [[1, 0], [1, np.nan]]], dims=DIMS)
+    table = [tracer.role("copier", "x", at_least=0.5), tracer.role("sharp", "y", at_least=0.5)]
+    got = role_codes(trace(y=y), table)
+    assert got.dtype == np.uint8 and got.tolist() == [[[0, 0], [0, 0]], [[1, 1], [2, 1]]] and NONE == 0
+    assert role_codes(trace(y=y), table[1:]).tolist()[1] == [[1, NONE], [1, UNSAID]]
+    assert (role_codes(trace(), table[1:]) == UNSAID).all(), "y was not recorded"
+    beside = [tracer.role("copier", "x", at_least=0.5, control="y"), *table[1:]]
+    assert role_codes(trace(), beside[:1]).tolist() == [[[NONE] * 2] * 2, [[UNKNOWN, UNKNOWN], [NONE, UNKNOWN]]]
+    assert role_codes(trace(y=y), beside).tolist()[1] == [[2, 1], [2, UNKNOWN]]
+    run = role_codes(trace(y=y), table)
+    for step, codes in zip((0, 10), run, strict=True):  # as one record says it
+        said = roles_in(trace(y=y), step, table).heads
+        first = {head: 1 + [row.name for row in table].index(of[0].role.name) for head, of in said.items()}
+        assert {tuple(at): int(codes[tuple(at)]) for at in np.argwhere(codes).tolist()} == first
 
 
 @pytest.mark.parametrize(

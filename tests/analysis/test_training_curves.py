@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,8 @@ import xarray as xr
 
 from tests.tiers import quick
 from tracer.analysis import training_curves
-from tracer.analysis.training_curves import Curve, Reads, best, events, order
-from tracer.measures import change_points
+from tracer.analysis.training_curves import HAPPENS, NAMES, Curve, Reads, best, events, order
+from tracer.measures import change_points, described
 from tracer.measures.change_points import PhaseChange, phase_change
 from tracer.measures.intervals import NORMAL
 from tracer.model import Transformer
@@ -135,6 +136,19 @@ def test_events_come_by_midpoint() -> None:
     slope = curve("gradient", 100, 900)
     found = [c.name for c in events([late, flat, slope, wide, early])]
     assert found == ["previous_token", "induction", "entropy"] and slope.change is None
+
+
+def test_an_event_is_told_in_a_few_words() -> None:
+    found = curve("previous_token", 100, 200)
+    assert replace(found, heads=((0, 1),)).happens == "L0H1 turns to the token before"
+    reads = replace(curve("composition", 100, 200), heads=((0, 1), (1, 2)))
+    assert reads.happens == "L1H2 starts to read L0H1"
+    fall = rises(100, 200, 1.0, 0.0)
+    assert Curve("repeat_loss", STEPS, fall, phase_change(STEPS, fall)).happens == "Repeats get easy"
+    own = described("grip", ("step",), {"long_name": "Grip"})
+    assert replace(found, name="grip", own=own).happens == "Grip rises"
+    assert Curve("entropy", STEPS, np.zeros(STEPS.size), None).happens == ""
+    assert HAPPENS.keys() == NAMES.keys()
 
 
 def scalars(**variables: np.ndarray) -> xr.Dataset:

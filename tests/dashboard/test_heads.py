@@ -16,12 +16,16 @@ import xarray as xr
 import zarr
 from streamlit.testing.v1 import AppTest
 
+import tracer
 from dashboard import state
 from dashboard.loading import head_scores, prompt_tokens, recorded_prompts
 from dashboard.views.heads import data
+from tests.dashboard.test_circuits_page import cue
 from tests.dashboard.words import captions, shown, was_drawn
+from tracer.analysis import head_roles
 from tracer.analysis.induction_by_period import induction_by_period
 from tracer.interventions.edits import recording
+from tracer.named_code import ROLES
 from tracer.pictures import payload
 from tracer.presets import PRESETS
 from tracer.store import Run
@@ -160,6 +164,29 @@ def test_what_a_trace_holds() -> None:
     assert head_scores.head_exists(trace).tolist() == [[True, False]]
     assert np.isnan(head_scores.head_means(trace, "previous_token", 3)).all()
     np.testing.assert_array_equal(head_scores.head_means(trace, "entropy", 3), [[1.0, NAN]])
+
+
+ANY = tracer.role("any", measure="entropy", at_least=0.0, label="any head")
+
+
+def test_a_tile_says_its_heads_role_at_the_step(
+    open_page: Open, small_run: Run, sent: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ours, then with a role of the person's own, which comes first; the film has them for every step."""
+    for own in ((), (ANY,)):
+        monkeypatch.setenv(ROLES, ",".join(f"{__name__}:ANY" for _ in own))
+        table = [*own, *head_roles.ROLES]
+        app = open_page("heads", run="tiny", step=20)
+        told = cue(app, "atlas")["roles"]
+        assert told["labels"] == [role.label for role in table] and np.shape(told["codes"]) == (2, 4)
+        assert own or set(np.ravel(told["codes"])) <= {0, *range(1, 6)}
+        assert not own or np.all(np.array(told["codes"]) == 1)
+        said = head_roles.roles_in(small_run.trace, 20, table).heads
+        first = {head: 1 + table.index(of[0].role) for head, of in said.items()}
+        assert {tuple(at): told["codes"][at[0]][at[1]] for at in np.argwhere(told["codes"]).tolist()} == first
+        film = sent(app, "scrubber")[1]
+        step = small_run.steps.index(20)
+        assert film["roles"].shape == (len(small_run.steps), 2, 4) and film["roles"][step].tolist() == told["codes"]
 
 
 def test_a_link_with_a_head_that_does_not_exist_falls_back(open_page: Open, sent: Any, small_run: Run) -> None:

@@ -58,7 +58,7 @@ def test_each_measure_comes_from_its_probe() -> None:
     assert set(found) == set(HEAD_MEASURES)
     on_repeat, without = head_means(repeat, probe.second_copy), head_means(control, probe.second_copy)
     expected = {**head_means(text), **{name: on_repeat[name] for name in REPEAT_MEASURES}}
-    expected["induction_control"] = without["induction"]
+    expected |= {"induction_control": without["induction"], "duplicate_control": without["duplicate_token"]}
     assert all(found[name].tolist() == value.tolist() for name, value in expected.items())
 
 

@@ -35,7 +35,7 @@ DIMS = {
     **dict.fromkeys(("same_batch", "unmoved", "unigram_loss", "bigram_loss", "future_effect"), ("step",)),
     **dict.fromkeys(("copy_loss", "common_token", "silent_rows", "row_effect"), ("step",)),
     "shifted_loss": ("step", "target"),
-    "induction_control": HEAD,
+    **dict.fromkeys(("duplicate_control", "induction_control"), HEAD),
     "loss_by_position": ("step", "pos"),
     "resid_rms": ("step", "depth"),
     "pattern": ("step", "prompt", "layer", "head", "query_pos", "key_pos"),
@@ -85,7 +85,7 @@ def test_rows_are_complete(name: str) -> None:
 
 SHARES = {
     "entropy_normalised", "confidence", "previous_token", "current_token", "first_token", "duplicate_token",
-    "induction", "induction_control", "pattern", "clip_factor", "same_batch", "unmoved",
+    "duplicate_control", "induction", "induction_control", "pattern", "clip_factor", "same_batch", "unmoved",
     "common_token", "silent_rows",
 }  # fmt: skip
 UNITS = {

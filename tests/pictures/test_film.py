@@ -46,6 +46,20 @@ def test_a_film_comes_back() -> None:
     assert header["version"] == payload.header(blob)["version"]
 
 
+def test_roles_of_each_step_come_with_it() -> None:
+    codes = [[[0, 1]], [[254, 255]]]
+    _, arrays = payload.unpack(scrubber.pack([0, 10], {}, [1.0, 2.0], {}, n=(4, 4), roles=codes))
+    assert arrays["roles"].dtype == np.uint8 and arrays["roles"].tolist() == codes
+
+
+def test_events_are_marked() -> None:
+    blob = scrubber.pack([0, 10], {}, [1.0, 2.0], {}, n=(4, 4))
+    event = scrubber.Event(5, 3, 8, "L0H1 turns to the token before")
+    assert scrubber.picture(blob, step=0, events=[event]).cue["events"] == [
+        {"step": 5, "low": 3, "high": 8, "label": "L0H1 turns to the token before"}
+    ]
+
+
 def test_a_timeline_without_a_film() -> None:
     _, arrays = payload.unpack(scrubber.pack([0, 10], {}, [1.0, 2.0], {}, n=(4, 4)))
     assert "frames" not in arrays and (arrays["film"] == scrubber.NONE).all()

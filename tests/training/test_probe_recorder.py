@@ -69,7 +69,7 @@ def test_standard_errors_are_those_of_the_rows(run: Run) -> None:
         assert np.isfinite(last[f"{name}_se"]).all() and (last[f"{name}_se"] >= 0).all()
         assert last[f"{name}_se"].dims == last[name].dims
     sequences = {"val_loss": 4, "entropy": 4, "induction": 20, "repeat_loss": 20, "icl_score": 40}
-    for name, n in (sequences | {"induction_control": 16, "first_copy_loss": 16}).items():
+    for name, n in (sequences | {"induction_control": 16, "duplicate_control": 16, "first_copy_loss": 16}).items():
         said = run.trace[f"{name}_se"].attrs
         assert said["sequences"] == n and not {"chance", "valid_min", "valid_max", "note"} & said.keys(), name
 

@@ -4,20 +4,22 @@
     print(tracer.roles("with-probe", roles=[copier]))
 
 Ours are the rows of ROLES. The number of a head has a 95 % interval where its standard error was recorded; then it is
-the low end of that interval which must lie above the control.
+the low end of that interval which must lie above the control. Where the control was not recorded, nobody can say
+whether a head that is high enough has the role.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Bool, Float, UInt8
 
 from tracer.analysis.head_sets import THRESHOLD
-from tracer.measures import HEAD, SE, in_trace
+from tracer.measures import CONTROLS, HEAD, SE, in_trace
 from tracer.measures.aliases import Head
 from tracer.measures.intervals import margins, within
 from tracer.named_code import name_of, named
@@ -38,13 +40,18 @@ class Role:
     label: str = ""
 
 
+CHANCE = "chance"
+"""The control of a score that any text shows: what uniform attention would have."""
 ROLES = (
-    Role("induction", "induction", THRESHOLD, label="induction"),
-    Role("previous_token", "previous_token", THRESHOLD, label="token before"),
-    Role("current_token", "current_token", THRESHOLD, label="own token"),
-    Role("first_token", "first_token", THRESHOLD, label="first token"),
+    Role("induction", "induction", THRESHOLD, CONTROLS["induction"], "induction"),
+    Role("duplicate_token", "duplicate_token", THRESHOLD, CONTROLS["duplicate_token"], "duplicate token"),
+    Role("previous_token", "previous_token", THRESHOLD, CHANCE, "previous token"),
+    Role("current_token", "current_token", THRESHOLD, CHANCE, "own token"),
+    Role("first_token", "first_token", THRESHOLD, CHANCE, "first token"),
 )
 """Ours, those first by which a head is called where it has several."""
+NONE, UNKNOWN, UNSAID = 0, 254, 255
+"""Codes of heads without a role: it has none; it may have one, whose control was not recorded; a score was not."""
 Given = str | Role | Iterable[Any]
 """What may be given as `roles=`: what `role` makes, `module:name` of it, or several."""
 
@@ -94,8 +101,9 @@ def role(name: str, measure: str, at_least: float, control: str | None = None, l
     """Make a role of a variable of the trace, ours or one's own (a measure, a score of a probe, a logged number).
 
     A head has it where `measure`, [step layer head], is `at_least` as high and above `control`, another variable: by
-    the low end of its 95 % interval, where `<measure>_se` is recorded. `label`: what such heads are called; else the
-    name. ValueError for what cannot be.
+    the low end of its 95 % interval, where `<measure>_se` is recorded. The control "chance" is what uniform attention
+    would have, where the trace says that of the measure. `label`: what such heads are called; else the name. ValueError
+    for what cannot be.
     """
     for what, text in (("name", name), ("measure", measure), ("control", "-" if control is None else control)):
         if not isinstance(text, str) or not text.strip() or not text.isprintable():
@@ -141,51 +149,85 @@ def roles(run: Run | str, step: int | None = None, roles: Given = ()) -> HeadRol
 
 def roles_in(trace: xr.Dataset, step: int | None, table: Iterable[Role] = ROLES) -> HeadRoles:
     """The same of a trace that holds a row, for these roles."""
-    now = trace.isel(step=nearest_row(trace["step"].values, step))
+    now = trace.isel(step=[nearest_row(trace["step"].values, step)])
     found: list[HeadRole] = []
     lacking: dict[str, str] = {}
     for row in table:
         if lacks := _lacks(now, row):
             lacking[row.name] = lacks
-        else:
-            found += _who(now, row)
+            continue
+        values, low, high, beside = (x[0] for x in _measured(now, row))
+        found += [
+            HeadRole((layer, head), row, *(float(x[layer, head]) for x in (values, low, high, beside)))
+            for layer, head in np.argwhere(_has(row, values, low, beside)).tolist()
+        ]
     heads = sorted({one.head for one in found})
     return HeadRoles(
-        int(now["step"]), {head: tuple(one for one in found if one.head == head) for head in heads}, lacking
+        int(now["step"][0]), {head: tuple(one for one in found if one.head == head) for head in heads}, lacking
     )
+
+
+def role_codes(trace: xr.Dataset, table: Sequence[Role] = ROLES) -> UInt8[np.ndarray, "step layer head"]:
+    """By what each head is called at each record: the place in the table, from 1 on, of the first role that it has.
+
+    Without one: UNKNOWN where a score is high enough and its control was not recorded; UNSAID where a score was not;
+    else NONE.
+    """
+    shape = [trace.sizes[name] for name in HEAD]
+    found, unknown, unsaid = np.zeros(shape, np.uint8), np.zeros(shape, bool), np.zeros(shape, bool)
+    for i, row in enumerate(table):
+        if row.measure not in trace or trace[row.measure].dims != HEAD:
+            unsaid[:] = True
+            continue
+        values, low, _, beside = _measured(trace, row)
+        unsaid |= ~np.isfinite(values)
+        unknown |= (values >= row.at_least) & np.isnan(beside) & (row.control is not None)
+        found[(found == NONE) & _has(row, values, low, beside)] = i + 1
+    return np.where(found, found, np.where(unknown, UNKNOWN, np.where(unsaid, UNSAID, NONE))).astype(np.uint8)
 
 
 def _lacks(now: xr.Dataset, row: Role) -> str:
     """What is not there for a role; empty where all is."""
     if row.measure not in now or not _is_known(now[row.measure]):
         return row.measure
-    if now[row.measure].dims != HEAD[1:]:
+    if now[row.measure].dims != HEAD:
         return f"{row.measure} as a number of every head"
-    if row.control is None:
+    if row.control == CHANCE and _chance(now, row) is not None:
         return ""
-    if row.control not in now or not _is_known(now[row.control]):
+    if row.control is not None and (row.control not in now or not _is_known(now[row.control])):
         return f"{row.control}, its control"
-    return "" if set(now[row.control].dims) <= set(HEAD) else f"{row.control}, its control, as a number of every head"
+    fits = row.control is None or set(now[row.control].dims) <= set(HEAD)
+    return "" if fits else f"{row.control}, its control, as a number of every head"
+
+
+def _chance(trace: xr.Dataset, row: Role) -> float | None:
+    """What uniform attention would have, as the trace says; a variable that is called so comes before it."""
+    said = trace[row.measure].attrs.get("chance")
+    if row.control != CHANCE or CHANCE in trace or not isinstance(said, int | float):
+        return None
+    return float(said) if math.isfinite(said) else None
 
 
 def _is_known(values: xr.DataArray) -> bool:
     return values.dtype.kind in "fiu" and bool(np.isfinite(values.values).any())
 
 
-def _who(now: xr.Dataset, row: Role) -> list[HeadRole]:
-    """The heads that have a role, whose variables are there."""
-    values = now[row.measure].values.astype(float)
-    around = margins(now, row.measure)
+def _measured(trace: xr.Dataset, row: Role) -> Float[np.ndarray, "4 step layer head"]:
+    """A role's measure, both ends of its interval and its control; nan where one was not recorded."""
+    of = trace[row.measure]
+    values = of.values.astype(float)
+    around, beside = margins(trace, row.measure), np.full(values.shape, np.nan)
     low, high = np.full((2, *values.shape), np.nan) if around is None else within(
-        values, around, in_trace(now, row.measure)
+        values, around, in_trace(trace, row.measure)
     )  # fmt: skip
-    beside = np.full(values.shape, np.nan)
-    if row.control is not None:
-        beside = now[row.control].broadcast_like(now[row.measure]).transpose(*HEAD[1:]).values.astype(float)
-    has = values >= row.at_least
-    if row.control is not None:
-        has &= np.where(np.isnan(low), values, low) > beside
-    return [
-        HeadRole((layer, head), row, *(float(x[layer, head]) for x in (values, low, high, beside)))
-        for layer, head in np.argwhere(has).tolist()
-    ]
+    if (chance := _chance(trace, row)) is not None:
+        beside[:] = chance
+    elif row.control in trace and set(trace[row.control].dims) <= set(HEAD):
+        beside = trace[row.control].broadcast_like(of).transpose(*HEAD).values.astype(float)
+    return np.stack([values, low, high, beside])
+
+
+def _has(row: Role, values: np.ndarray, low: np.ndarray, beside: np.ndarray) -> Bool[np.ndarray, "*any"]:
+    """Is a score high enough, and above its control? Not above one that is not known."""
+    above = row.control is None or np.where(np.isnan(low), values, low) > beside
+    return np.asarray((values >= row.at_least) & above)

@@ -54,6 +54,17 @@ NAMES = {
     "gradient": "Gradient norm",
 }
 """Every curve, in the order of a page."""
+HAPPENS = {
+    "val_loss": ("Held-out loss rises", "Held-out loss falls"),
+    "repeat_loss": ("Repeats get hard", "Repeats get easy"),
+    "icl_score": ("Context helps less", "Context starts to help"),
+    "induction": ("{0} learns induction", "{0} loses induction"),
+    "previous_token": ("{0} turns to the token before", "{0} turns away from the token before"),
+    "composition": ("{1} starts to read {0}", "{1} stops reading {0}"),
+    "entropy": ("Attention spreads", "Attention sharpens"),
+    "gradient": ("Gradients grow", "Gradients shrink"),
+}
+"""What an event is called: where a curve rises, and where it falls; with the names of its heads."""
 UNITS = {"val_loss": "nats", "repeat_loss": "nats", "icl_score": "nats"}
 SCORES, LOSSES = ("induction", "previous_token"), ("val_loss", "repeat_loss")
 """Shares of attention, and losses: the curves that have log odds."""
@@ -95,6 +106,16 @@ class Curve:
         """Such as "Induction head L1H2"."""
         names = [f"L{layer}H{head}" for layer, head in self.heads]
         return f"{self.title} {' → '.join(names)}".strip()
+
+    @property
+    def happens(self) -> str:
+        """Its event in a few words, such as "L0H1 turns to the token before"; empty where it did not change."""
+        if self.change is None:
+            return ""
+        falls = self.change.after < self.change.before
+        if self.own:
+            return f"{self.label} {'falls' if falls else 'rises'}"
+        return HAPPENS[self.name][falls].format(*(f"L{layer}H{head}" for layer, head in self.heads))
 
     @property
     def band(self) -> NDArray[np.float64] | None:

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tracer.heads.blocks import HeadStats
-from tracer.measures import HEAD_MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
+from tracer.measures import CONTROLS, HEAD_MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
 
 PerHead = dict[str, Float[Tensor, " head"]]
 T = TypeVar("T")
@@ -78,8 +78,11 @@ def _together(
 
 
 def of_probes(text: Mapping[str, T], repeat: Mapping[str, T], control: Mapping[str, T]) -> dict[str, T]:
-    """What a trace has of heads, of three probes: from Probe R what is not of text, induction from its control, too."""
-    without = {name.replace("induction", "induction_control"): x for name, x in control.items()}
+    """What a trace has of heads, of three probes: from Probe R what is not of text, some also from its control."""
+    without = {
+        CONTROLS[score] + SE * name.endswith(SE): x
+        for name, x in control.items() if (score := name.removesuffix(SE)) in CONTROLS
+    }  # fmt: skip
     of_repeat = {name: x for name, x in {**repeat, **without}.items() if name.removesuffix(SE) not in TEXT_MEASURES}
     return {**text, **of_repeat}
 
@@ -91,11 +94,11 @@ def probe_scores(text: HeadStats, repeat: HeadStats, control: HeadStats, second_
     rows, must both have been given Probe R's own tokens, so that they read the same keys.
     """
     on_repeat = head_means(repeat, second_copy, REPEAT_MEASURES)
-    return of_probes(head_means(text), on_repeat, head_means(control, second_copy, ["induction"]))
+    return of_probes(head_means(text), on_repeat, head_means(control, second_copy, CONTROLS))
 
 
 def probe_errors(text: HeadStats, repeat: HeadStats, control: HeadStats, second_copy: slice) -> PerHead:
     """The standard errors of these scores, by their names in a trace; max_logit, a maximum, has none."""
     on_repeat = head_errors(repeat, second_copy, REPEAT_MEASURES)
-    found = of_probes(head_errors(text), on_repeat, head_errors(control, second_copy, ["induction"]))
+    found = of_probes(head_errors(text), on_repeat, head_errors(control, second_copy, CONTROLS))
     return {name + SE: error for name, error in found.items()}

@@ -12,12 +12,14 @@ from tracer.measures.registry import MEASURES
 from tracer.measures.setting import MAX_PERIOD, Setting, period
 
 __all__ = [
-    "HEAD_MEASURES", "MAX_PERIOD", "MEASURES", "PARAM_MEASURES", "PROBES", "REPEAT_MEASURES", "SE", "SEQUENCES",
-    "TEXT_MEASURES", "UPDATE_BANDS", "UPDATE_BANDS_SOURCE", "Band", "Measure", "Setting", "described", "expected_range",
-    "in_trace", "measures_in", "period", "probe_words", "update_band",
+    "CONTROLS", "HEAD_MEASURES", "MAX_PERIOD", "MEASURES", "PARAM_MEASURES", "PROBES", "REPEAT_MEASURES", "SE",
+    "SEQUENCES", "TEXT_MEASURES", "UPDATE_BANDS", "UPDATE_BANDS_SOURCE", "Band", "Measure", "Setting", "described",
+    "expected_range", "in_trace", "measures_in", "period", "probe_words", "update_band",
 ]  # fmt: skip
 
 HEAD_MEASURES: tuple[str, ...] = tuple(name for name, measure in MEASURES.items() if measure.dims == HEAD)
 PARAM_MEASURES: tuple[str, ...] = tuple(name for name, measure in MEASURES.items() if measure.dims == PARAM)
 TEXT_MEASURES: tuple[str, ...] = tuple(name for name in HEAD_MEASURES if MEASURES[name].probe == "text")
 REPEAT_MEASURES: tuple[str, ...] = tuple(name for name in HEAD_MEASURES if MEASURES[name].probe == "repeat")
+CONTROLS = {"duplicate_token": "duplicate_control", "induction": "induction_control"}
+"""By a score: the same weights where nothing repeats."""

@@ -72,6 +72,15 @@ ATTENTION = (
         chance_text="uniform attention on the same rows", chance=uniform_one_copy
     ),
     Measure(
+        name="duplicate_control", label="Duplicate-token attention without a repeat", short="dup ctrl", low=0, high=1,
+        formula="A_qk at the very keys of duplicate_token, in rows whose tokens q = 2L+1 .. 3L are new",
+        source="Derived here: the control of duplicate_token",
+        probe="control", dims=HEAD,
+        note="What positions alone give duplicate_token: near that score where a head looks a fixed number of tokens "
+             "back, near chance where it looks for the same token.",
+        chance_text="uniform attention on the same rows", chance=uniform_one_copy
+    ),
+    Measure(
         name="induction", label="Induction score", short="ind", low=0, high=1,
         formula="sum of A_qk over keys k whose previous token is the query's, mean over the second copy q = "
                 "2L+1 .. 3L",

@@ -13,14 +13,14 @@ from tracer.heads.definitions import ROWS, of_rows
 from tracer.heads.explicit import ALL_KEYS
 from tracer.interventions.edits import recording
 from tracer.interventions.replacements import pattern_tap
-from tracer.measures import REPEAT_MEASURES
+from tracer.measures import CONTROLS, REPEAT_MEASURES
 from tracer.measures.aliases import Head
 from tracer.model import QK_TAPS, Transformer
 from tracer.model.layers import with_sink
 from tracer.training.probe_recorder import ProbeRecorder
 
-CONTROL = "induction_control"
-SCORES = (*ROWS, CONTROL)
+WITHOUT = {control: score for score, control in CONTROLS.items()}
+SCORES = (*ROWS, *WITHOUT)
 """Those that are means over rows; the largest logit is none."""
 
 
@@ -36,10 +36,10 @@ class HeadScore:
             raise ValueError(f"{measure!r} is no mean over rows, which has a gradient: {', '.join(SCORES)}")
         if measure == "entropy_normalised" and recorder.config.sink != "none":
             raise ValueError("entropy_normalised counts a sink's key, too, and has no gradient here: ask of 'entropy'")
-        self.layer, self.head, self.name = *head, "induction" if measure == CONTROL else measure
+        self.layer, self.head, self.name = *head, WITHOUT.get(measure, measure)
         n = len(recorder.repeat_tokens)
-        if measure in (*REPEAT_MEASURES, CONTROL):
-            part = slice(n, None) if measure == CONTROL else slice(n)
+        if measure in (*REPEAT_MEASURES, *WITHOUT):
+            part = slice(n, None) if measure in WITHOUT else slice(n)
             self.tokens, self.keys, self.rows = (
                 recorder.both[part], recorder.both_repeat[part], recorder.repeat.second_copy,
             )  # fmt: skip

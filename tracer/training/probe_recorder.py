@@ -25,7 +25,7 @@ from tracer.heads.row_block import OwnRows
 from tracer.heads.row_maxima import row_maxima
 from tracer.interventions.edits import recording
 from tracer.interventions.replacements import pattern_tap
-from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, Measure, Setting, gradients
+from tracer.measures import CONTROLS, HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, Measure, Setting, gradients
 from tracer.measures.stream_size import resid_rms
 from tracer.model import QK_TAPS, Transformer
 from tracer.model.layers import with_sink
@@ -161,7 +161,7 @@ class ProbeRecorder:
         return variables, coords
 
     def _sequences(self, name: str) -> int:
-        if name in ("induction_control", "first_copy_loss"):
+        if name in (*CONTROLS.values(), "first_copy_loss"):
             return len(self.both) - len(self.repeat_tokens)
         if name == "icl_score":
             return len(self.context.full)

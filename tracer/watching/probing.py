@@ -28,7 +28,7 @@ from tracer.hooks.discovered import DiscoveredAttention, holding
 from tracer.hooks.inputs import Inputs, batch_axis_first, logits_of
 from tracer.hooks.refusals import CannotWatch, NoHeads, nothing_seen
 from tracer.hooks.sites import Layer, plain
-from tracer.measures import HEAD_MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
+from tracer.measures import CONTROLS, HEAD_MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
 from tracer.measures.gradients import fetch
 from tracer.store import Run, RunWriter
 from tracer.store.trace_layout import HEAD_MEANS, kept_prompts
@@ -195,7 +195,7 @@ class Probing:
         try:
             with watcher:
                 self._control.run(self.model)
-            control = watcher.arrays(with_errors(["induction"]))
+            control = watcher.arrays(with_errors(CONTROLS))
             watcher.own = self.own.measures.on("repeat")
             with watcher:
                 output = self._repeat.run(self.model)

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from dashboard import theme
-from tracer.analysis.head_roles import HeadRole, Role, given_roles, roles_in
+from dashboard.loading import roles
+from tracer.analysis.head_roles import HeadRole, Role, roles_in
 from tracer.measures import Measure, in_trace
-from tracer.named_code import ROLES as SETTING
-from tracer.named_code import remembered
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -37,7 +36,7 @@ STYLE = """<style>
 
 def words(trace: xr.Dataset, step: int) -> list[list[str]]:
     """Below each head: the roles of a person's own that it has, and the first of ours."""
-    own, ours = roles_in(trace, step, _own()[0]).heads, roles_in(trace, step).heads
+    own, ours = roles_in(trace, step, roles.own()[0]).heads, roles_in(trace, step).heads
     return [
         [
             ", ".join(one.role.label for one in (*own.get((layer, head), ()), *ours.get((layer, head), ())[:1]))
@@ -49,7 +48,7 @@ def words(trace: xr.Dataset, step: int) -> list[list[str]]:
 
 def draw_roles(trace: xr.Dataset, step: int | None) -> None:
     """The roles of a person's own with the heads that have them; nothing where the server was started without."""
-    own, wrong = _own()
+    own, wrong = roles.own()
     if wrong:
         st.text(wrong)
     if not own:
@@ -59,14 +58,6 @@ def draw_roles(trace: xr.Dataset, step: int | None) -> None:
     st.caption(HOW)
     told = "".join(_told(trace, role, found.of(role.name), found.not_recorded.get(role.name, "")) for role in own)
     st.html(f'{STYLE}<div class="roles">{told}</div>')
-
-
-def _own() -> tuple[tuple[Role, ...], str]:
-    """Those that this server was started with, and why one is none."""
-    try:
-        return given_roles(remembered(SETTING)), ""
-    except ValueError as error:
-        return (), str(error)
 
 
 def _told(trace: xr.Dataset, role: Role, heads: list[HeadRole], lacking: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from dashboard import loading, navigation, state, theme
-from dashboard.loading import head_scores, prompt_attention, recorded_prompts
+from dashboard.loading import head_scores, prompt_attention, recorded_prompts, roles
 from dashboard.shared import choosers, patterns, prompts, switches
 from dashboard.shared.comparing import choose_other, draw_comparison
 from dashboard.shared.export.page_file import draw_taking
@@ -178,6 +178,7 @@ def _draw_atlas(
         prompt_attention.atlas(shown, run.stamp, recorded), selected=focus, measure=measure,
         scales={name: choosers.scale(name, run, values) for name, values in recorded.items()},
         order=state.read().order, lit=lit, off=shown.off, switches=switched,
+        roles=roles.of_step(trace, shown.step),
     )  # fmt: skip
     draw(picture, key="atlas", on_change=switches.take if switched else state.focus_on)
     if shown.off:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from dashboard import state
-from dashboard.loading import prompt_film
+from dashboard.loading import events, prompt_film
 from dashboard.shared import choosers
 from dashboard.shared.mount import draw, serve
 from tracer.measures.aliases import Head
@@ -49,7 +49,9 @@ def draw_scrubber(
     def chosen(step: int) -> None:  # the head stays: without a choice it is the most striking one of each step
         state.update(step=None if step == steps[-1] else step, layer=focus[0], head=focus[1])
 
-    picture = scrubber.picture(film.blob, step=step, head=focus, measure=measure, scale=scale, live=run.live)
+    picture = scrubber.picture(
+        film.blob, step=step, head=focus, measure=measure, scale=scale, live=run.live, events=events.of_run(run)
+    )
     draw(picture, key="scrubber", on_change=chosen)
     if film.reels:
         with st.container(key="reels_scrubber"):

@@ -18,6 +18,20 @@ WIDTH = 530
 """Pixels of a row of heads where two pictures stand side by side."""
 
 
+LABELLED = 72
+"""Pixels of a tile from which on it has a label, a role and a switch of its own."""
+FOOT = 18
+"""Pixels of the line below a pattern that says the head's role."""
+
+
+class Roles(NamedTuple):
+    """By what each head is called."""
+
+    labels: Sequence[str]
+    codes: ArrayLike
+    """[layer head]: the place of a label, from 1 on; 0 none, 254 not known, 255 nothing is said."""
+
+
 class Pick(NamedTuple):
     """What is chosen in an atlas with switches."""
 
@@ -37,11 +51,13 @@ def picture(
     lit: Collection[Head] | None = None,
     off: Collection[Head] = (),
     switches: bool = False,
+    roles: Roles | None = None,
 ) -> Picture:
     """`pack(...)`, drawn; picks a head, or with `switches` a `Pick`. Heads that are `off` are hatched.
 
     `measure` names the one that colours the heads (the first by default); `scales` says how each is printed. With
-    `order` "measure" the strongest head of each layer comes first. Heads that are not in `lit` are dimmed.
+    `order` "measure" the strongest head of each layer comes first. Heads that are not in `lit` are dimmed. `roles`
+    stand below the patterns where tiles are large enough.
     """
     cue = {
         "measure": measure,
@@ -52,7 +68,9 @@ def picture(
     }
     layers, heads = payload.header(blob)["arrays"][0]["shape"][:2] if blob else (0, 1)
     cell = min(max_cell, WIDTH // heads)
-    height = 90 + layers * (cell + 32)
+    height = 90 + layers * (cell + 32 + (FOOT if roles and cell >= LABELLED else 0))
+    if roles is not None:
+        cue["roles"] = {"labels": list(roles.labels), "codes": np.asarray(roles.codes).tolist()}
     gone = [list(head) for head in sorted(off)]
     if not switches:
         return Picture("atlas", cue | ({"off": gone} if gone else {}), blob, selected, as_head, height)

@@ -8,6 +8,9 @@
  */
 
 const LEVELS = 39; // of a payload's thumbnails; those of a frame are brought down to as many
+const LABELLED = 72; // pixels of a tile from which on it has a label, a role and a switch
+const FOOT = 18; // pixels of the line of roles
+const [NO_ROLE, ROLE_UNKNOWN, ROLE_UNSAID] = [0, 254, 255];
 const SWITCH = { width: 26, height: 14, margin: 6 }; // in a corner that a causal head leaves empty
 
 export default (args) => live(args, makeAtlas);
@@ -75,6 +78,14 @@ function makeAtlas(part) {
   const exists = (one) => hasHead(arrays.there, layers, heads, one); // layers differ in their number of heads
   const hasSwitches = () => !!part.cue.value?.off;
   const chosen = () => (hasSwitches() ? part.cue.value.head : part.cue.value);
+  /** In words, by what a head is called; empty where nothing is said of it. */
+  function roleOf(/** @type {number[]} */ [layer, one]) {
+    const { roles } = part.cue;
+    const code = film() ? film().role(layer, one) : (roles?.codes[layer][one] ?? ROLE_UNSAID);
+    if (!roles || code === ROLE_UNSAID) return "";
+    return { [NO_ROLE]: "no role", [ROLE_UNKNOWN]: "role unknown" }[code] ?? roles.labels[code - 1];
+  }
+  const isNamed = (role) => !["", "no role", "role unknown"].includes(role);
   const held = () => (chosen() && exists(chosen()) ? chosen() : null);
   const isOff = (one) => (part.cue.value?.off ?? part.cue.off ?? []).some((other) => String(other) === String(one));
   const allHeads = () => Array.from({ length: layers * heads }, (_, i) => [Math.floor(i / heads), i % heads]);
@@ -110,14 +121,15 @@ function makeAtlas(part) {
   }
   function layOut(width) {
     const roomy = Math.min(part.cue.max_cell, Math.floor((width - (heads - 1) * 10) / heads));
-    const labels = roomy >= 72;
+    const labels = roomy >= LABELLED;
     const close = (width - 30) / heads < 18 ? 2 : 4;
     const cell = labels ? roomy : Math.max(6, Math.floor((width - 30 - (heads - 1) * close) / heads));
     const narrow = cell >= 34 ? 15 : cell < 14 ? 4 : isByMeasure() ? 12 : 6;
     const [left, top, gap, strip] = labels ? [2, 2, 10, 22] : [28, 18, close, narrow];
-    layout = { labels, cell, left, top, gap, strip, high: cell + strip };
+    const foot = labels && part.cue.roles ? FOOT : 0;
+    layout = { labels, cell, left, top, gap, strip, foot, high: cell + strip + foot };
     layout.width = left + heads * (cell + gap) - gap + 2;
-    layout.height = top + layers * (cell + strip + gap) - gap + 2;
+    layout.height = top + layers * (layout.high + gap) - gap + 2;
   }
   function corner(/** @type {number[]} */ [layer, one]) {
     const { left, top, cell, gap, high } = layout;
@@ -143,7 +155,8 @@ function makeAtlas(part) {
       const scale = scaleOf(name);
       return `${scale.label} ${numberOf(value(m, one[0], one[1]), scale)}`;
     });
-    const note = `${isOff(one) ? ", switched off" : ""}${fits(one) ? "" : ", does not fit what is looked for"}`;
+    const role = roleOf(one) ? `, ${roleOf(one)}` : "";
+    const note = `${role}${isOff(one) ? ", switched off" : ""}${fits(one) ? "" : ", does not fit what is looked for"}`;
     return `${headName(one)}: ${values.join(", ")}${note}`;
   }
   function choose(one, wait) {
@@ -186,6 +199,7 @@ function makeAtlas(part) {
         const text = numberOf(value(m, layer, one), scale) + (scale.unit ? ` ${scale.unit}` : "");
         return [scale.label, text, m === measure() ? "on" : ""];
       });
+      if (roleOf(hit)) facts.unshift(["Role", roleOf(hit), isNamed(roleOf(hit)) ? "on" : ""]);
       factsIn(node, facts);
       if (!hasSwitches()) return;
       element("div", "how", `Shift and click switches it ${isOff(hit) ? "on" : "off"}`, node);
@@ -263,7 +277,7 @@ function makeAtlas(part) {
   function drawHead(ctx, one, scale, letter) {
     // returns the number that it has room for
     const { theme } = part;
-    const { cell, strip, high, labels } = layout;
+    const { cell, strip, foot, high, labels } = layout;
     const [layer, index] = one;
     const [x, y] = corner(one);
     const scores = scale && rampOf(scale.palette, theme.mode);
@@ -281,6 +295,7 @@ function makeAtlas(part) {
     const [tall, wide] = tile;
     ctx.drawImage(sheet, index * wide, layer * tall, wide, tall, x + 1, y + strip, cell - 2, cell - 1);
     if (gone) hatch(ctx, x + 1, y + strip, cell - 2, cell - 1);
+    if (foot) drawRole(ctx, roleOf(one), x, y + high - foot, cell);
     if (hasSwitches() && labels)
       drawSwitch(ctx, x + cell - SWITCH.margin - SWITCH.width, y + strip + SWITCH.margin, gone);
     const dim = !fits(one);
@@ -308,6 +323,14 @@ function makeAtlas(part) {
     for (let at = -height; at < width; at += step)
       strokeLine(ctx, part.theme.muted, x + at, y + height, x + at + height, y);
     ctx.restore();
+  }
+  function drawRole(ctx, role, x, y, width) {
+    const { theme } = part;
+    fillRound(ctx, theme.page, x + 1, y, width - 2, FOOT - 1, [0, 0, 3, 3]);
+    const [weight, colour] = isNamed(role) ? [600, theme.text] : [400, theme.muted];
+    const font = ctx.font;
+    writeText(ctx, role, x + 6, y + FOOT / 2 + 0.5, { colour, font: `${weight} 11px ${theme.sans}`, align: "left" });
+    ctx.font = font;
   }
   function drawSwitch(ctx, x, y, gone) {
     const { theme } = part;
@@ -355,16 +378,24 @@ function makeAtlas(part) {
   }
   function writeTable() {
     const switched = hasSwitches() || part.cue.off ? ["off"] : [];
+    const roled = part.cue.roles ? ["role"] : [];
     const columns = [
       "head",
       ...(lit ? ["fits"] : []),
       ...switched,
+      ...roled,
       ...head.measures.map((name) => scaleOf(name).label)
     ];
     const row = (one) => {
       const values = head.measures.map((_, m) => numberOf(own(m, one[0], one[1]), { digits: 3 }));
       const gone = switched.map(() => (isOff(one) ? "yes" : "no"));
-      return [headName(one), ...(lit ? [fits(one) ? "yes" : "no"] : []), ...gone, ...values];
+      return [
+        headName(one),
+        ...(lit ? [fits(one) ? "yes" : "no"] : []),
+        ...gone,
+        ...roled.map(() => roleOf(one)),
+        ...values
+      ];
     };
     const seated = () => seats.flatMap((line, layer) => line.map((one) => [layer, one]));
     tableOf(alt, "Show as table", columns, () => seated().filter(exists).map(row));

@@ -50,6 +50,8 @@ type Frame = {
   factors: number[];
   causal: boolean[];
   value: (measure: string, layer: number, head: number) => number;
+  /** The code of a head's role, as in `atlas.Roles`. */
+  role: (layer: number, head: number) => number;
 };
 /** Rows for a reader or a file; built when they are asked for. */
 type Table = { columns: string[]; rows: () => any[][] };

@@ -9,7 +9,7 @@ are 6.6 MB and stay whole.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,6 +28,16 @@ NONE = 65535
 """Stands for a step that was not filmed."""
 
 
+class Event(NamedTuple):
+    """What happened in training: a mark on the timeline, with a few words."""
+
+    step: float
+    low: float
+    """Both ends of the 95 % interval of its date."""
+    high: float
+    label: str
+
+
 def picture(
     blob: bytes,
     *,
@@ -36,15 +46,17 @@ def picture(
     measure: str | None = None,
     scale: Scale | None = None,
     live: bool = False,
+    events: Sequence[Event] = (),
 ) -> Picture:
     """`pack(...)`, drawn; picks a step.
 
     What it shows meanwhile it tells the other parts of the page (topic `frame`), which draw it; `head` and `measure`
-    choose the second curve. `live`: the run goes on, so its last snapshot is only the newest; its frames come as
-    `reel(...)`, of which a new snapshot sends only the last one again.
+    choose the second curve; `events`, in order, are marked. `live`: the run goes on, so its last snapshot is only the
+    newest; its frames come as `reel(...)`, of which a new snapshot sends only the last one again.
     """
-    cue = {"head": head, "measure": measure, "scale": scale.payload() if scale else None, "live": live}
-    return Picture("scrubber", cue, blob, step, int, 134)
+    cue = {"head": head, "measure": measure, "scale": scale.payload() if scale else None, "live": live,
+           "events": [event._asdict() for event in events]}  # fmt: skip
+    return Picture("scrubber", cue, blob, step, int, 142)
 
 
 def resolution(n: int, heads: int, frames: int, budget: int = BUDGET) -> int:
@@ -72,10 +84,12 @@ def pack(
     causal: Sequence[bool] = (),
     loss_label: str = "loss",
     reel: str = "",
+    roles: ArrayLike | None = None,
 ) -> bytes:
     """All steps of a timeline, with the frames of those that were filmed, unless they come in pieces named `reel`.
 
-    `loss` [step] and each measure [step layer head] are nan where nothing was measured.
+    `loss` [step] and each measure [step layer head] are nan where nothing was measured; `roles` [step layer head] are
+    codes of `atlas.Roles`.
     """
     shapes = {frame.shape for frame in frames.values()}
     if len(shapes) > 1:
@@ -95,6 +109,8 @@ def pack(
         lo, hi = payload.ends(values)
         ranges.append([lo, hi])
         arrays[f"measure{i}"] = quantise_linear(values, lo, hi)
+    if roles is not None:
+        arrays["roles"] = np.asarray(roles, np.uint8)
     if filmed and not reel:
         arrays["frames"] = np.stack([frames[step] for step in filmed])
     header = {"measures": list(measures), "ranges": ranges, "n": list(n), "factors": list(factors),

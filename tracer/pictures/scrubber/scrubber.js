@@ -8,8 +8,10 @@
  */
 
 const SCRUBBER_EDGE = 9; // room beside the track, for the handle
-const TRACK = 50; // its height below the top
-const SCRUBBER_HEIGHT = 72;
+const BAND = 15; // the height of the words of events, above the curves
+const TRACK = 58; // its height below the top
+const SCRUBBER_HEIGHT = 80;
+const ROLE_NOT_SAID = 255;
 const withRole = (...roles) => roles.map((role) => `[role=${role}]`).join(", ");
 const TYPING_ROLES = withRole("textbox", "combobox", "listbox");
 const TYPING = `input, textarea, select, [contenteditable], ${TYPING_ROLES}, [role=dialog] *`;
@@ -107,8 +109,10 @@ function makeScrubber(part) {
       const measure = head.measures.indexOf(name);
       return measure < 0 ? Number.NaN : coded(measure, i, layer, one);
     };
+    const role = (layer, one) => arrays.roles?.[(i * layers + layer) * heads + one] ?? ROLE_NOT_SAID;
+    const size = { layers, heads, rows, cols };
     /** @type {Frame} */
-    const frame = { index: i, step: steps[i], version, thumbs, layers, heads, rows, cols, n, factors, causal, value };
+    const frame = { index: i, step: steps[i], version, thumbs, ...size, n, factors, causal, value, role };
     markFilm(true);
     tell("frame", frame);
   }
@@ -229,7 +233,41 @@ function makeScrubber(part) {
   });
 
   const xOf = (place) => SCRUBBER_EDGE + (place / Math.max(1, count - 1)) * (layout.width - 2 * SCRUBBER_EDGE);
-  const yOf = (value, [lo, hi]) => 4 + (1 - clamp((value - lo) / (hi - lo), 0, 1)) * (TRACK - 14);
+  const highest = () => (part.cue.events.length ? BAND + 4 : 4);
+  const yOf = (value, [lo, hi]) => highest() + (1 - clamp((value - lo) / (hi - lo), 0, 1)) * (TRACK - 10 - highest());
+  /** The place of a step that may lie between two snapshots. */
+  function placeOfStep(step) {
+    const after = steps.findIndex((one) => one >= step);
+    if (after < 1) return after < 0 ? count - 1 : 0;
+    return after - (steps[after] - step) / (steps[after] - steps[after - 1]);
+  }
+  /** The last event until a step; null before the first. */
+  const eventAt = (i) => part.cue.events.findLast(({ step }) => step <= steps[i]) ?? null;
+  function drawEvents(ctx, current) {
+    // each is a line and its interval; of words that would overlap the current event's stay, then the earlier ones
+    const { theme } = part;
+    const { events } = part.cue;
+    for (const event of events) {
+      const [at, from, to] = [event.step, event.low, event.high].map((step) => xOf(placeOfStep(step)));
+      fillBox(ctx, css(theme.muted, event === current ? 1 : 0.5), Math.round(at) - 0.5, 1, 1, TRACK - 1);
+      fillBox(ctx, css(theme.muted, 0.55), from, TRACK - 6, Math.max(2, to - from), 3);
+    }
+    const taken = [];
+    for (const event of current ? [current, ...events.filter((one) => one !== current)] : events) {
+      const look = event === current ? { colour: theme.text, weight: 600 } : { colour: theme.muted, weight: 400 };
+      ctx.font = `${look.weight} 11px ${theme.sans}`;
+      const wide = ctx.measureText(event.label).width;
+      const at = xOf(placeOfStep(event.step));
+      const isFree = (left) =>
+        left >= 0 &&
+        left + wide <= layout.width &&
+        taken.every(([from, to]) => left >= to + 8 || left + wide <= from - 8);
+      const left = [at + 4, at - 4 - wide].find(isFree);
+      if (left === undefined) continue;
+      taken.push([left, left + wide]);
+      writeText(ctx, event.label, left, 2, { colour: look.colour, align: "left", baseline: "top" });
+    }
+  }
   function curve(ctx, values, range, colour, wide) {
     ctx.strokeStyle = css(colour);
     ctx.lineWidth = wide;
@@ -274,6 +312,8 @@ function makeScrubber(part) {
     const ctx = sheet ?? over.getContext("2d");
     ctx.clearRect(0, 0, layout.width, SCRUBBER_HEIGHT);
     fillBox(ctx, css(theme.page, 0.6), x, 0, layout.width - x, TRACK - 4); // what is still to come
+    const event = eventAt(i);
+    drawEvents(ctx, event);
     ctx.lineCap = "round";
     ctx.lineWidth = 3;
     strokeLine(ctx, theme.line, SCRUBBER_EDGE, TRACK, xOf(count - 1), TRACK);
@@ -300,7 +340,8 @@ function makeScrubber(part) {
     const loss = lossAt.node.hidden ? "" : `, ${head.loss} ${lossText(i)}`;
     const measure = scoreAt.node.hidden ? "" : `, ${scoreLabel()} ${scoreText(i)}`;
     strip.ariaValueNow = `${i}`;
-    strip.ariaValueText = `step ${stepName(i)}${loss}${measure}`;
+    const happened = event ? `, after step ${exactStep(event.step)}: ${event.label}` : "";
+    strip.ariaValueText = `step ${stepName(i)}${loss}${measure}${happened}`;
   }
   stop();
 
@@ -334,6 +375,12 @@ function makeScrubber(part) {
       const fields = [{ name: "step", text: stepName, exact: (i) => `${steps[i]}` }];
       if (!lossAt.node.hidden) fields.push({ name: head.loss, text: lossText, exact: (i) => exactOf(loss[i]) });
       if (!scoreAt.node.hidden) fields.push({ name: scoreLabel(), text: scoreText, exact: (i) => exactOf(scores[i]) });
+      const at = (step) => part.cue.events.filter((event) => nearestStep(steps, event.step) === step);
+      const happened = (i) =>
+        at(i)
+          .map(({ label }) => label)
+          .join(", ");
+      if (part.cue.events.length) fields.push({ name: "event", text: happened, exact: happened });
       const columns = fields.map(({ name }) => name);
       const rows = (kind) => () => loss.map((_, i) => fields.map((field) => field[kind](i)));
       tableOf(alt, "Show as table", columns, rows("text"), { columns, rows: rows("exact") });

@@ -1,0 +1,43 @@
+"""What heads are called: by the roles that the server was started with, then by ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracer.analysis.head_roles import ROLES, Role, given_roles, role_codes
+from tracer.named_code import ROLES as SETTING
+from tracer.named_code import remembered
+from tracer.pictures.atlas import Roles
+from tracer.store import nearest_row
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+
+def own() -> tuple[tuple[Role, ...], str]:
+    """Those that this server was started with, and why one is none."""
+    try:
+        return given_roles(remembered(SETTING)), ""
+    except ValueError as error:
+        return (), str(error)
+
+
+def table() -> tuple[Role, ...]:
+    """All roles; a head that has several is called by the first."""
+    return (*own()[0], *ROLES)
+
+
+def labels() -> tuple[str, ...]:
+    return tuple(role.label for role in table())
+
+
+def of_rows(trace: xr.Dataset, rows: list[int]) -> np.ndarray:
+    """Codes [row layer head] of `labels`."""
+    return role_codes(trace.isel(step=rows), table())
+
+
+def of_step(trace: xr.Dataset, step: int | None) -> Roles:
+    """Those of every head at the record nearest to a step."""
+    return Roles(labels(), of_rows(trace, [nearest_row(trace["step"].values, step)])[0])

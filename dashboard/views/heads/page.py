@@ -167,8 +167,9 @@ def _draw_atlas(
     with st.container(key="atlas_said"):
         if shown.off:
             writes = "they write" if len(shown.off) > 1 else "it writes"
-            st.caption(f"Without {switches.named(shown.off)}: {writes} nothing, and every later pattern is computed "
-                       "anew. The numbers were recorded with every head on.")  # fmt: skip
+            with st.container(key="atlas_off"):
+                st.caption(f"Without {switches.named(shown.off)}: {writes} nothing, and every later pattern is "
+                           "computed anew. Numbers and roles were recorded with every head on.")  # fmt: skip
         else:
             st.caption(f"A tile is a head: each row is a {what}, each column a {what} that it may look at. "
                        f"The number is its {theme.unmarked(colour.label.lower())}, "

@@ -9,6 +9,8 @@ from playwright.sync_api import Locator, Page, expect
 
 import tracer
 from tests.browsing import query, settle, tab
+from tracer.analysis import training_curves
+from tracer.analysis.head_roles import role_codes
 from tracer.pictures import scrubber
 from tracer.store.layout import Lock
 
@@ -30,6 +32,10 @@ PRESS = """keys => {
   for (const key of keys) document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
 }"""
 """One key after the other, however slow the machine is."""
+ROLES = """() => {
+  const frame = manyeyes.topics.get("frame").value, all = (n) => [...Array(n).keys()];
+  return [frame.step, all(frame.layers).map((layer) => all(frame.heads).map((head) => frame.role(layer, head)))];
+}"""
 WATCH = """canvas => {
   window.seen = new Set();
   const look = () => { window.seen.add(canvas.toDataURL()); window.watch = requestAnimationFrame(look); };
@@ -146,6 +152,25 @@ def test_letting_go_keeps_the_step_and_the_picture(page, sent):
     slider(page).press("End")
     settle(page)
     assert "step" not in query(page) and place(page) == int(said(slider(page), "aria-valuemax"))
+
+
+def test_roles_and_events_follow_the_film(page, sent, folder):
+    trace = tracer.open_run(folder / "checkpoints" / "toy").trace
+    events = training_curves.events(training_curves.course(trace))
+    assert events and max(role_codes(trace)[-1].flat) > 0
+    told = set()
+    for share in (0.1, 0.5, 0.9):
+        drag_to(page, share)
+        page.wait_for_function(SHOWS, arg=0)
+        at, found = page.evaluate(ROLES)
+        assert found == role_codes(trace.sel(step=[at], method="nearest"))[0].tolist()
+        before = [curve for curve in events if curve.change.midpoint <= at]
+        ends = f", after step {before[-1].change.midpoint:,}: {before[-1].happens}" if before else ""
+        expect(slider(page)).to_have_attribute("aria-valuetext", re.compile(f"^step {at:,}, .*\\d{re.escape(ends)}$"))
+        told.add(ends)
+        page.keyboard.press("Escape")
+        page.mouse.up()
+    assert len(told) > 1
 
 
 def test_keys(page, sent):

@@ -329,7 +329,12 @@ function makeAtlas(part) {
     fillRound(ctx, theme.page, x + 1, y, width - 2, FOOT - 1, [0, 0, 3, 3]);
     const [weight, colour] = isNamed(role) ? [600, theme.text] : [400, theme.muted];
     const font = ctx.font;
-    writeText(ctx, role, x + 6, y + FOOT / 2 + 0.5, { colour, font: `${weight} 11px ${theme.sans}`, align: "left" });
+    writeText(ctx, role, x + 6, y + FOOT / 2 + 0.5, {
+      colour,
+      font: `${weight} 11px ${theme.sans}`,
+      align: "left",
+      most: width - 10
+    });
     ctx.font = font;
   }
   function drawSwitch(ctx, x, y, gone) {

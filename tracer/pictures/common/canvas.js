@@ -19,14 +19,14 @@ function sized(canvas, width, height) {
 /** A colour of the theme, or any colour of a style, as a style. */
 const styleOf = (colour) => (typeof colour === "string" ? colour : css(colour));
 
-/** @param {{ colour?: any, font?: string, align?: any, baseline?: any }} look */
+/** @param {{ colour?: any, font?: string, align?: any, baseline?: any, most?: number }} look */
 function writeText(ctx, text, x, y, look) {
   const { colour, font, align, baseline } = look;
   if (font) ctx.font = font;
   if (align) ctx.textAlign = align;
   if (baseline) ctx.textBaseline = baseline;
   if (colour) ctx.fillStyle = styleOf(colour);
-  ctx.fillText(text, x, y);
+  ctx.fillText(text, x, y, look.most);
 }
 function fillBox(ctx, colour, x, y, width, height) {
   ctx.fillStyle = styleOf(colour);

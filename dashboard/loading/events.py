@@ -1,4 +1,4 @@
-"""Cached events of a training: what the curves of a run did, and when, as marks on a timeline."""
+"""Cached events of a training, as marks on its timeline."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading.kept import AS_RECORDED
-from tracer.analysis import training_curves
+from tracer.analysis.timeline import events_of
 from tracer.pictures.scrubber import Event
 from tracer.store import Run
 
 
 @st.cache_data(max_entries=32, show_spinner=False, hash_funcs=AS_RECORDED)
 def of_run(run: Run) -> list[Event]:
-    """Every change that Phases dates from the trace alone, in order."""
-    changed = training_curves.events(training_curves.course(loading.trace(run)))
-    return [
-        Event(curve.change.midpoint, curve.change.low, curve.change.high, curve.happens)
-        for curve in changed if curve.change
-    ]  # fmt: skip
+    """`tracer.analysis.timeline.events_of`, of what was recorded so far."""
+    return events_of(loading.trace(run))

@@ -144,7 +144,7 @@ def test_an_event_is_told_in_a_few_words() -> None:
     reads = replace(curve("composition", 100, 200), heads=((0, 1), (1, 2)))
     assert reads.happens == "L1H2 starts to read L0H1"
     fall = rises(100, 200, 1.0, 0.0)
-    assert Curve("repeat_loss", STEPS, fall, phase_change(STEPS, fall)).happens == "Repeats get easy"
+    assert Curve("repeat_loss", STEPS, fall, phase_change(STEPS, fall)).happens == "Loss on repeats falls"
     own = described("grip", ("step",), {"long_name": "Grip"})
     assert replace(found, name="grip", own=own).happens == "Grip rises"
     assert Curve("entropy", STEPS, np.zeros(STEPS.size), None).happens == ""

@@ -17,9 +17,14 @@ from urllib.parse import urlencode
 
 import numpy as np
 
+from tracer.analysis.head_roles import ROLES, role_codes
+from tracer.analysis.timeline import events_of
 from tracer.measures import MEASURES, PROBES, Measure, Setting, in_trace, measures_in
 from tracer.measures.aliases import Head
 from tracer.pictures import scrubber
+from tracer.pictures.atlas import Roles
+from tracer.pictures.page import Note
+from tracer.pictures.picture import Picture
 from tracer.pictures.portable import Told, heads_file
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.pictures.scales import head_label, of_measure
@@ -77,7 +82,8 @@ def show(
     """
     gone = tuple(sorted((int(layer), int(head)) for layer, head in off))
     if isinstance(what, Run | str | Path):
-        return _of_run(what if isinstance(what, Run) else open_run(what), prompt, step, head, measure, film, gone)
+        run = what if isinstance(what, Run) else open_run(what)
+        return NotebookView(run_file(run, prompt, step, head, measure, film, gone))
     if step is not None or film:
         raise ValueError("a model has no steps: pass a run, or the model of that step alone")
     from tracer.ablate.planner import zeroed
@@ -95,10 +101,11 @@ def show(
     return NotebookView(_file(shown, told, found.measures, known, setting, head, measure))
 
 
-def _of_run(
+def run_file(
     run: Run, prompt: str | Sequence[int], step: int | None, head: Head | None, measure: str, film: bool | None,
-    off: tuple[Head, ...],
-) -> NotebookView:  # fmt: skip
+    off: tuple[Head, ...] = (), *, more: Sequence[Note] = (), history: Picture | None = None,
+) -> str:  # fmt: skip
+    """`show` of a run as the text of a file; `more` is read below its pictures, `history` stands among them."""
     from tracer.ablate.planner import zeroed
     from tracer.analysis.prompt_attention import look, read_norms
     from tracer.model import Transformer
@@ -127,24 +134,26 @@ def _of_run(
     cheap = 2 * int(run.meta.get("n_params", 0)) * len(tokens) * len(steps) <= FILM_FLOPS
     filmed = _filmed(run, tokens, shown, trace) if trace is not None and (cheap if film is None else film) else None
     chosen = head or strongest(measures[_known(measure, measures)])
+    recorded = trace is not None and bool(trace.sizes["step"]) and "layer" in trace.sizes
+    roles = _roles(trace, step) if trace is not None and recorded else None
+    events = events_of(trace) if trace is not None and filmed else []
     told = Told(
         run.name, release(), step, _text(prompt), snippet(run, prompt, step, chosen, measure, off),
         f"/heads?{address(run.name, prompt, step, chosen, measure, off)}",
         explained(known.values(), about.setting, where),
     )  # fmt: skip
-    return NotebookView(_file(shown, told, measures, known, about.setting, chosen, measure, norms, filmed))
+    return _file(shown, told, measures, known, about.setting, chosen, measure, norms=norms, film=filmed, roles=roles,
+                 events=events, more=more, history=history)  # fmt: skip
 
 
 def _file(
     shown: Any, told: Told, measures: dict[str, np.ndarray], known: Mapping[str, Measure], setting: Setting | None,
-    head: Head | None, measure: str,
-    norms: np.ndarray | None = None, film: bytes | None = None,
+    head: Head | None, measure: str, **more: Any,
 ) -> str:  # fmt: skip
     scales = {name: of_measure(known[name], setting, found) for name, found in measures.items()}
     return heads_file(
         shown, told, measures=measures, scales=scales,
-        focus=head or strongest(measures[_known(measure, measures)]), measure=_known(measure, measures), norms=norms,
-        film=film,
+        focus=head or strongest(measures[_known(measure, measures)]), measure=_known(measure, measures), **more,
     )  # fmt: skip
 
 
@@ -203,8 +212,14 @@ def _filmed(run: Run, tokens: list[int], shown: PromptPatterns, trace: xr.Datase
     factor = -(-n // next(iter(frames.values())).shape[-1])
     measures = {name: trace[name].values[rows] for name in measures_in(trace)}
     label = {"val_loss": "held-out loss", "train_loss": "training loss"}.get(loss or "", "loss")
+    roles = role_codes(trace.isel(step=rows)) if "layer" in trace.sizes else None
     return scrubber.pack(steps, frames, values, measures, n=(n, n), factors=(factor, factor), causal=shown.causal,
-                      loss_label=label)  # fmt: skip
+                      loss_label=label, roles=roles)  # fmt: skip
+
+
+def _roles(trace: xr.Dataset, step: int) -> Roles:
+    row = nearest_row(trace["step"].values, step)
+    return Roles([role.label for role in ROLES], role_codes(trace.isel(step=[row]))[0])
 
 
 def _known(measure: str, measures: dict[str, np.ndarray]) -> str:

@@ -56,7 +56,7 @@ NAMES = {
 """Every curve, in the order of a page."""
 HAPPENS = {
     "val_loss": ("Held-out loss rises", "Held-out loss falls"),
-    "repeat_loss": ("Repeats get hard", "Repeats get easy"),
+    "repeat_loss": ("Loss on repeats rises", "Loss on repeats falls"),
     "icl_score": ("Context helps less", "Context starts to help"),
     "induction": ("{0} learns induction", "{0} loses induction"),
     "previous_token": ("{0} turns to the token before", "{0} turns away from the token before"),

@@ -52,10 +52,14 @@ def heads_file(
     film: bytes | None = None,
     token: int | None = None,
     history: Picture | None = None,
+    roles: atlas.Roles | None = None,
+    events: Sequence[scrubber.Event] = (),
+    more: Sequence[Note] = (),
 ) -> str:
     """The file. measures [layer head] by name, of which `measure` colours the atlas; film as `scrubber.pack`.
 
     `token`: the one that is held; `history`: the measure of every head over training, whose lines are called by head.
+    `events` are marked on the timeline; `more` is read below the pictures, before all else.
     """
     exist = np.asarray(np.isfinite(seen.thumbs).any(axis=(2, 3)))
     n_layers, n_heads = exist.shape
@@ -69,7 +73,8 @@ def heads_file(
     part = f"The last {n:,} of {total:,} tokens. " if start else ""
     number = scales[measure].label.lower()
     mounts = [
-        Mount("atlas", atlas.picture(None, selected=focus, measure=measure, scales=scales, off=seen.off),
+        Mount("atlas", atlas.picture(None, selected=focus, measure=measure, scales=scales, off=seen.off,
+                                   roles=roles),
               "All heads on this prompt",
               f"{part}A tile is a head. The number is its {number}. Click one to see its pattern.",
               template={"measures": list(measures), "causal": list(seen.causal), "factors": [1, 1],
@@ -85,7 +90,8 @@ def heads_file(
     if history is not None:
         mounts.insert(2, Mount("history", history, f"{scales[measure].label} over training", wide=True))
     if film is not None and not start:  # a film is of the whole prompt
-        shown = scrubber.picture(film, step=told.step, head=focus, measure=measure, scale=scales[measure])
+        shown = scrubber.picture(film, step=told.step, head=focus, measure=measure, scale=scales[measure],
+                                 events=events)  # fmt: skip
         caption = f"Play or drag: the patterns move along. The token view stays at step {told.step:,}."
         mounts.insert(0, Mount("scrubber", shown, "", caption, wide=True))
     at = "" if told.step is None else f"step {told.step:,} · "
@@ -93,7 +99,7 @@ def heads_file(
     line = f"{at}{total:,} tokens · {n_layers} layers of {n_heads} heads{off}"
     about = {"run": told.name, "step": told.step, "head": list(focus)}
     foot = f"Made with manyeyes {told.version}; works offline.{' ' + ROUGH if rough else ''}"
-    return page(f"Every head of {told.name}", line, mounts, notes(told), about=about, foot=foot)
+    return page(f"Every head of {told.name}", line, mounts, [*more, *notes(told)], about=about, foot=foot)
 
 
 def notes(told: Told) -> list[Note]:

@@ -9,8 +9,8 @@ from playwright.sync_api import Locator, Page, expect
 
 import tracer
 from tests.browsing import query, settle, tab
-from tracer.analysis import training_curves
 from tracer.analysis.head_roles import role_codes
+from tracer.analysis.timeline import events_of
 from tracer.pictures import scrubber
 from tracer.store.layout import Lock
 
@@ -156,7 +156,7 @@ def test_letting_go_keeps_the_step_and_the_picture(page, sent):
 
 def test_roles_and_events_follow_the_film(page, sent, folder):
     trace = tracer.open_run(folder / "checkpoints" / "toy").trace
-    events = training_curves.events(training_curves.course(trace))
+    events = events_of(trace)
     assert events and max(role_codes(trace)[-1].flat) > 0
     told = set()
     for share in (0.1, 0.5, 0.9):
@@ -164,8 +164,8 @@ def test_roles_and_events_follow_the_film(page, sent, folder):
         page.wait_for_function(SHOWS, arg=0)
         at, found = page.evaluate(ROLES)
         assert found == role_codes(trace.sel(step=[at], method="nearest"))[0].tolist()
-        before = [curve for curve in events if curve.change.midpoint <= at]
-        ends = f", after step {before[-1].change.midpoint:,}: {before[-1].happens}" if before else ""
+        before = [event for event in events if event.step <= at]
+        ends = f", after step {before[-1].step:,}: {before[-1].label}" if before else ""
         expect(slider(page)).to_have_attribute("aria-valuetext", re.compile(f"^step {at:,}, .*\\d{re.escape(ends)}$"))
         told.add(ends)
         page.keyboard.press("Escape")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dashboard.loading import prompt_tokens
-from dashboard.loading.prompt_tokens import PYTHON
 from tests.dashboard.questions.conftest import Write
+from tracer.analysis.run_prompts import PYTHON
 from tracer.data import PromptTooLong
 from tracer.data.tokenizer import train_bpe
 from tracer.store import NotARun, Run

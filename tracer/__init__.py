@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from tracer.interventions.own_clamps import ClampedHead
     from tracer.model import Transformer
     from tracer.presets import PRESETS, preset
+    from tracer.site.publish import publish
     from tracer.specimens.paper import Claim, Control, Paper, PaperRun
     from tracer.store import Run, list_runs, open_run
     from tracer.tracking.own_numbers import scalar
@@ -81,6 +82,7 @@ _HOME = {
     "attends": "hooks.declarations", "ClampedHead": "interventions.own_clamps", "LossBatch": "training.own_loss",
     "Probe": "data.own_probe",
     "RowBlock": "heads.row_block", "measure": "heads.own_measures", "rule": "diagnosis",
+    "publish": "site.publish",
     "scalar": "tracking.own_numbers", "show": "analysis.notebook", "survey": "analysis.survey", "why": "analysis.why",
 }  # fmt: skip
 _MODULES = {
@@ -93,9 +95,9 @@ __all__ = [
     "ModelConfig", "OptimConfig", "Paper", "PaperRun", "Probe", "RecordConfig", "RowBlock", "Run", "TrainConfig",
     "TrainerCallback", "Transformer", "ablate", "attends", "clamp", "data", "dates_moved", "diagnose", "diagnosis",
     "fork", "head_test", "heads", "list_runs", "load_hf", "logit_attribution", "logit_lens", "measure", "measures",
-    "open_hf", "open_run", "patch", "pictures", "preset", "probes", "remedy", "replay", "resume", "role", "roles",
-    "rule", "scalar", "show", "store", "stretch_rows", "survey", "sweep_run", "to_bridge", "to_huggingface", "train",
-    "watch", "which_rows", "why",
+    "open_hf", "open_run", "patch", "pictures", "preset", "probes", "publish", "remedy", "replay", "resume", "role",
+    "roles", "rule", "scalar", "show", "store", "stretch_rows", "survey", "sweep_run", "to_bridge", "to_huggingface",
+    "train", "watch", "which_rows", "why",
 ]  # fmt: skip
 
 

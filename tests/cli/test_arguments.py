@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tracer.cli.arguments import SEVERAL, SEVERAL_OF, together
+from tracer.cli.publish_command import publish
 from tracer.cli.remedy_command import remedy
 from tracer.cli.rows_command import rows
 from tracer.cli.run_commands import diagnose, export, open, reproduce, sweep
@@ -40,6 +41,7 @@ def test_every_option_that_takes_several_words_is_known() -> None:
         "train": train_command(None, TrainConfig(), from_file=True), "resume": resume, "fork": fork_command(None),
         "replay": replay, "remedy": remedy, "rows": rows, "view": view_command([]), "sweep": sweep,
         "diagnose": diagnose, "open": open, "reproduce": reproduce, "watch-run": watch_run, "export": export,
+        "publish": publish,
     }  # fmt: skip
     for command, function in commands.items():
         taken = {

@@ -19,7 +19,7 @@ from tracer.store import open_run
 ROOT = Path(__file__).parents[2]
 COMMANDS = (
     "train", "resume", "fork", "replay", "remedy", "rows", "sweep", "diagnose", "watch-run", "check", "open", "ls",
-    "export", "demo", "view", "reproduce",
+    "export", "demo", "view", "reproduce", "publish",
 )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from tracer.cli.arguments import together, value, values
 from tracer.cli.demo import demo
 from tracer.cli.ls import ls
 from tracer.cli.output import EXIT_OF_RUN, EXIT_STOPPED, EXIT_USAGE, say
+from tracer.cli.publish_command import publish
 from tracer.cli.remedy_command import remedy
 from tracer.cli.rows_command import rows
 from tracer.cli.run_commands import check, diagnose, export, open, reproduce, sweep
@@ -105,7 +106,7 @@ def _commands(args: list[str]) -> tyro.extras.SubcommandApp:
     named = args[1] if args[:1] == ["fork"] and len(args) > 1 and not args[1].startswith("-") else None
     for command in (
         resume, fork_command(named), replay, remedy, rows, sweep, diagnose, watch_run, check, open, ls, export, demo,
-        view_command(args), reproduce,
+        view_command(args), reproduce, publish,
     ):  # fmt: skip
         app.command(command)
     return app

@@ -73,9 +73,12 @@ def document(
     about: Mapping[str, Any],
     foot: str,
     apart: bool = False,
+    look: str = "",
 ) -> str:
-    """A file around a body that has a place for each mount. `apart`: the style of a part reaches no other one."""
-    look, code = _style(() if apart else _parts(mounts)), _script(_parts(mounts), apart)
+    """A file around a body that has a place for each mount. `apart`: the style of a part reaches no other one.
+
+    `look`: a style of its own, besides."""
+    look, code = _style(() if apart else _parts(mounts)) + look, _script(_parts(mounts), apart)
     held = {"about": dict(about), "mounts": [_held(mount) for mount in mounts]}
     data = json.dumps(held, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     policy = (

@@ -1,0 +1,139 @@
+"""One run as one file: every head on a prompt and its film; what happened and when; roles, health, proof."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracer.analysis import notebook, run_prompts
+from tracer.analysis.head_roles import HeadRole, roles_in
+from tracer.analysis.timeline import events_of
+from tracer.analysis.training_curves import strongest
+from tracer.diagnosis import examine
+from tracer.diagnosis.verdict import verdict as verdict_of
+from tracer.measures import in_trace
+from tracer.measures.aliases import Head
+from tracer.measures.intervals import margins, within
+from tracer.measures.measure import HEAD
+from tracer.pictures import curves
+from tracer.pictures.page import Mount, Note, page
+from tracer.pictures.picture import Picture
+from tracer.pictures.scales import head_label, of_measure
+from tracer.pictures.scrubber import Event
+from tracer.store import Run
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+MEASURES = ("induction", "entropy_normalised", "entropy")
+"""What colours the heads: the first that was recorded."""
+FILM_FLOPS = 1e12
+"""What is filmed at most: a minute on one core."""
+PROOF_FLOPS = 1e12
+"""Forward passes of a proof: about 400 of 32 sequences."""
+
+
+def run_page(run: Run, prompt: str | None = None) -> str:
+    """The file. `prompt`: the text that heads are shown on; by default the one that the dashboard begins with.
+
+    A model that cannot be run here has its curves in place of heads. ValueError where nothing was recorded.
+    """
+    trace = run.trace
+    if not trace.sizes["step"]:
+        raise ValueError(f"{run.name} has recorded nothing yet: publish it once it has")
+    measure = measure_of(trace)
+    head = strongest(trace)
+    history = None if measure is None else _history(run, trace, measure, head)
+    notes = [*_happened(events_of(trace)), *_roles(trace), _health(run), *_proof(run, trace), _facts(run, trace)]
+    if run.why_not("prompts") or measure is None or not run.steps:
+        return _without_heads(run, trace, history, measure, notes)
+    text = run_prompts.example(run) if prompt is None else prompt
+    given = text if run_prompts.tokenizer(run) is not None else run_prompts.encode(run, text).tokens
+    n = len(run_prompts.encode(run, text).tokens)
+    film = 2 * run.meta["n_params"] * n * len(run.steps) <= FILM_FLOPS
+    return notebook.run_file(run, given, None, head, measure, film, more=notes, history=history)
+
+
+def measure_of(trace: xr.Dataset) -> str | None:
+    """The measure that colours heads; None where none was recorded of them."""
+    held = (name for name in MEASURES if name in trace and trace[name].dims == HEAD)
+    return next((name for name in held if np.isfinite(trace[name].values).any()), None)
+
+
+def _history(run: Run, trace: xr.Dataset, measure: str, head: Head | None) -> Picture:
+    values, around = trace[measure].values, margins(trace, measure)
+    band = None if around is None else within(values, around, in_trace(trace, measure))
+    blob = curves.pack_heads(trace["step"].values, values, band)
+    scale = of_measure(in_trace(trace, measure), run.about.setting, values)
+    layers = trace.sizes["layer"]
+    return curves.picture(blob, selected=head and head_label(*head), scale=scale, n_groups=layers)
+
+
+def _without_heads(run: Run, trace: xr.Dataset, history: Picture | None, measure: str | None, notes: list[Note]) -> str:
+    step = int(trace["step"].values[-1])
+    mounts = []
+    if history is not None and measure is not None:
+        mounts.append(Mount("history", history, f"{in_trace(trace, measure).label} over training", wide=True))
+    reason = run.why_not("prompts") or "no head was recorded"
+    about = {"run": run.name, "step": step, "head": list(strongest(trace) or (0, 0))}
+    foot = f"Made with manyeyes {notebook.release()}; works offline. No heads on a prompt: {reason}."
+    return page(f"Training of {run.name}", f"step {step:,}", mounts, notes, about=about, foot=foot)
+
+
+def _happened(events: list[Event]) -> list[Note]:
+    """Each event with the step and its 95 % interval."""
+    terms = [(when(event), event.label) for event in events]
+    return [Note("What happened", terms=terms)] if terms else []
+
+
+def when(event: Event) -> str:
+    """step 300 (275–325)"""
+    return f"step {event.step:,.0f} ({event.low:,.0f}–{event.high:,.0f})"
+
+
+def _roles(trace: xr.Dataset) -> list[Note]:
+    if "layer" not in trace.sizes:
+        return []
+    found = roles_in(trace, None).heads
+    terms = [(head_label(*head), "; ".join(map(_role, of))) for head, of in found.items()]
+    return [Note("Roles of heads", terms=terms or [("none", "No head has a role at the last step.")])]
+
+
+def _role(one: HeadRole) -> str:
+    interval = "" if math.isnan(one.low) else f" ({one.low:.2f}–{one.high:.2f})"
+    return f"{one.role.label} {one.value:.2f}{interval}, control {one.control:.2f}"
+
+
+def _health(run: Run) -> Note:
+    found = examine(run)
+    terms = [(one.title, one.evidence) for one in found.findings]
+    return Note(f"Health: {verdict_of(found).text}", terms=terms or [("looked for", ", ".join(found.looked_for))])
+
+
+def _proof(run: Run, trace: xr.Dataset) -> list[Note]:
+    """The card of the strongest induction head, where there is one and the model is small."""
+    head = strongest(trace)
+    cost = 2 * run.meta["n_params"] * 400 * 32 * (run.about.n_ctx or 0)
+    if head is None or not run.steps or run.why_not("prompts") or cost > PROOF_FLOPS:
+        return []
+    from tracer.ablate import verdict
+
+    try:
+        card = verdict(run, *head)
+    except ValueError:  # of this model not all tests can be made
+        return []
+    return [Note(f"Proof: {head_label(*head)}", code=str(card), wide=True)]
+
+
+def _facts(run: Run, trace: xr.Dataset) -> Note:
+    about, step = run.about, int(trace["step"].values[-1])
+    terms = [("status", f"{run.status} at step {step:,}"), ("parameters", f"{run.meta['n_params']:,}")]
+    for name in ("val_loss", "train_loss"):
+        if name in trace and np.isfinite(trace[name].values).any():
+            known = trace[name].values[np.isfinite(trace[name].values)]
+            terms.append((in_trace(trace, name).label, f"{known[-1]:.3f} {in_trace(trace, name).unit}"))
+    if about.author:
+        terms.append(("model", about.author))
+    return Note("The run", terms=terms)

@@ -77,6 +77,5 @@ def draw_measure(
         picture = curves.picture(
             blob, selected=label, partner=_partner(run, trace, beside, focus, step), step=step,
             log_x=log_x, scale=scale, height=height,
-            n_groups=None if beside else trace.sizes["layer"],
         )  # fmt: skip
         draw(picture, key=key, on_change=lambda picked: state.focus_on(picked and picked.partition(" · ")[0]))

@@ -1,6 +1,7 @@
 """The colours of the pictures: palettes by meaning for light and dark, even ramps in OKLab, contrast.
 
-Blue is attention (where a head looks), amber is a score of a head, blue-grey-orange is a signed change. Orange and blue
+Blue is attention (where a head looks), amber is a score of a head, blue-grey-orange is a signed change, olive to
+magenta is a layer. Orange and blue
 stay apart for every common kind of colour blindness, and lightness moves evenly along each ramp (tested).
 """
 
@@ -49,6 +50,9 @@ LINES = {
 }
 """Okabe and Ito's hues, darkened on light and lightened on dark until each line stands 3:1 from the page."""
 
+LAYERS = {"light": ["#55701c", "#0b7a6f", "#6a4fc0", "#b0306f"], "dark": ["#b7cf6a", "#4fc9b5", "#b39cff", "#ff8fbf"]}
+"""Anchors from the first layer to the last: olive, teal, violet, magenta."""
+
 
 def palette(meaning: str, n: int = 17) -> dict[str, list[str]]:
     """n colours of a ramp in each theme, evenly spaced in OKLab between its anchors."""
@@ -58,11 +62,17 @@ def palette(meaning: str, n: int = 17) -> dict[str, list[str]]:
 
 
 def layer_colours(n_layers: int) -> dict[str, list[str]]:
-    """A colour per layer: distinct hues up to eight layers, beyond that one ordered ramp (early to late)."""
-    if n_layers <= len(LINES["light"]):
-        return {theme: colours[:n_layers] for theme, colours in LINES.items()}
+    """A colour per layer, from early to late: hues that no other meaning has."""
+    few = {1: slice(1, 2), 2: slice(1, None, 2), 3: slice(1, None)}.get(n_layers)
+    return {theme: ramp(hues, n_layers) if few is None else hues[few] for theme, hues in LAYERS.items()}
+
+
+def group_colours(n_groups: int) -> dict[str, list[str]]:
+    """A colour per group of lines that are no layers: distinct hues up to eight, beyond that one ordered ramp."""
+    if n_groups <= len(LINES["light"]):
+        return {theme: colours[:n_groups] for theme, colours in LINES.items()}
     light, dark = ["#0072b2", "#7a4fb5", "#b5306f", "#a84a00"], ["#56b4e9", "#b79cff", "#ff8fbf", "#ffb057"]
-    return {"light": ramp(light, n_layers), "dark": ramp(dark, n_layers)}
+    return {"light": ramp(light, n_groups), "dark": ramp(dark, n_groups)}
 
 
 def ramp(anchors: Sequence[str], n: int) -> list[str]:

@@ -67,8 +67,7 @@ def _history(run: Run, trace: xr.Dataset, measure: str, head: Head | None) -> Pi
     band = None if around is None else within(values, around, in_trace(trace, measure))
     blob = curves.pack_heads(trace["step"].values, values, band)
     scale = of_measure(in_trace(trace, measure), run.about.setting, values)
-    layers = trace.sizes["layer"]
-    return curves.picture(blob, selected=head and head_label(*head), scale=scale, n_groups=layers)
+    return curves.picture(blob, selected=head and head_label(*head), scale=scale)
 
 
 def _without_heads(run: Run, trace: xr.Dataset, history: Picture | None, measure: str | None, notes: list[Note]) -> str:

@@ -75,7 +75,6 @@ def _draw_curves(run: Run, setup: Setup, trace: xr.Dataset, chosen: xr.DataArray
     def lines(values: np.ndarray, at: np.ndarray, key: str, scale: theme.Scale) -> None:
         picture = curves.picture(
             curves.pack_heads(at, values), selected=label, step=setup.step, scale=scale, height=HEIGHT,
-            n_groups=values.shape[1],
         )  # fmt: skip
         draw(picture, key=key, on_change=state.focus_on)
 

@@ -104,10 +104,10 @@ def draw_stripes(run: Run, step: int, head: Head) -> None:
     )
     blob = curves.pack(
         np.arange(len(own)), np.array([found.values[one] for one in there]), [theme.head_label(*one) for one in there],
-        groups=[layer for layer, _ in there], group_names=[f"layer {i}" for i in range(n_layers)],
+        groups=[layer for layer, _ in there], group_names=[f"layer {i}" for i in range(n_layers)], n_layers=n_layers,
     )  # fmt: skip
     picture = curves.picture(
         blob, selected=label, step=target, x_label="tokens back", height=360,
-        scale=theme.Scale("Mean attention", digits=3), n_groups=n_layers if n_layers > 8 else None,
+        scale=theme.Scale("Mean attention", digits=3),
     )  # fmt: skip
     draw(picture, key="stripes", on_change=state.focus_on)

@@ -45,7 +45,7 @@ def _draw_pull(trace: xr.Dataset, focus: Head, step: int) -> None:
     there = head_scores.head_exists(trace)
     blob = curves.pack_heads(trace["step"].values, np.where(there, ratio, np.nan), log_y=True)
     picture = curves.picture(
-        blob, selected=theme.head_label(*focus), step=step, log_x=state.read().log, n_groups=trace.sizes["layer"],
+        blob, selected=theme.head_label(*focus), step=step, log_x=state.read().log,
         height=HEIGHT, scale=theme.Scale("W_Q, W_K over W_V, W_O", chance=STOPPED, mark="a hundredth"),
     )  # fmt: skip
     draw(picture, key="pull_curves", on_change=state.focus_on)

@@ -153,8 +153,6 @@ class Lines:
     entropy: bytes
     looks: bytes
     loss: bytes
-    n_groups: int
-    """Colours of the entropy's lines: the layers, and the line of a head that looks at all keys alike."""
     n_heads: int
 
 
@@ -195,6 +193,7 @@ def lines(run: Run) -> Lines:
     packed = curves.pack(
         steps, np.vstack([entropy.reshape(len(steps), -1).T, uniform]), [*labels, UNIFORM],
         groups=[*(i // n_heads for i in range(len(labels))), n_layers], group_names=[*layers, UNIFORM],
+        n_layers=n_layers,
     )  # fmt: skip
     shares = [trace[name].values.reshape(len(steps), -1).mean(axis=1) for name in ("current_token", "previous_token")]
     looks = curves.pack(steps, shares, ["own token", "previous"])
@@ -202,7 +201,7 @@ def lines(run: Run) -> Lines:
             if head_scores.holds(trace, name)]  # fmt: skip
     losses = np.array([values for _, values in held])
     loss = curves.pack(steps, losses, [label for label, _ in held], log_y=rows.wide_range(losses))
-    return Lines(packed, looks, loss, n_layers + 1, len(labels))
+    return Lines(packed, looks, loss, len(labels))
 
 
 @dataclass(frozen=True)

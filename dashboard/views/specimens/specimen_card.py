@@ -270,15 +270,15 @@ def _draw_pictures(specimen: Specimen, run: Run, packed: Lines) -> None:
     with st.container(key=f"{'three' if several else 'two'}-{specimen.name}"):
         lower = st.columns(3 if several else 2, gap="medium")
     with lower[0] if several else top[2]:
-        _draw_lines(specimen, "entropy", packed.entropy, entropy, packed.n_groups)
+        _draw_lines(specimen, "entropy", packed.entropy, entropy)
     with lower[-2]:
         _draw_lines(specimen, "looks", packed.looks, share)
     with lower[-1]:
         _draw_lines(specimen, "loss", packed.loss, theme.Scale("Loss", "nats", digits=3))
 
 
-def _draw_lines(specimen: Specimen, name: str, blob: bytes, scale: theme.Scale, n_groups: int | None = None) -> None:
-    picture = curves.picture(blob, scale=scale, selectable=False, height=HEIGHT, n_groups=n_groups)
+def _draw_lines(specimen: Specimen, name: str, blob: bytes, scale: theme.Scale) -> None:
+    picture = curves.picture(blob, scale=scale, selectable=False, height=HEIGHT)
     draw(picture, key=f"{_word(specimen)} {name}")
 
 

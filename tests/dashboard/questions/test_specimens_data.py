@@ -205,6 +205,7 @@ def test_the_lines_of_a_run(n_layers: int, n_heads: int, names: list[str], make:
     assert found.entropy == curves.pack(
         [0, 5, 9], np.vstack([values["entropy"].reshape(3, -1).T, [uniform] * 3]), [*labels, "all keys alike"],
         groups=[*np.repeat(range(n_layers), n_heads).tolist(), n_layers], group_names=[*names, "all keys alike"],
+        n_layers=n_layers,
     )  # fmt: skip
     shares = [values[name].mean((1, 2)) for name in ("current_token", "previous_token")]
     header, arrays = payload.unpack(found.looks)
@@ -213,7 +214,7 @@ def test_the_lines_of_a_run(n_layers: int, n_heads: int, names: list[str], make:
     np.testing.assert_allclose(drawn, shares, atol=1e-4)
     both = [values["train_loss"], values["val_loss"]]
     assert found.loss == curves.pack([0, 5, 9], both, ["train", "held-out"], log_y=True)
-    assert (found.n_groups, found.n_heads) == (n_layers + 1, n_layers * n_heads)
+    assert found.n_heads == n_layers * n_heads and payload.header(found.entropy)["n_layers"] == n_layers
 
 
 def test_lines_of_what_was_recorded(make: Make) -> None:

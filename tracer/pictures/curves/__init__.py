@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tracer.pictures import payload
-from tracer.pictures.colours import layer_colours
+from tracer.pictures.colours import LINES, group_colours, layer_colours
 from tracer.pictures.picture import Picture
 from tracer.pictures.scales import Scale, head_label
 
@@ -29,20 +29,28 @@ def picture(
 ) -> Picture:
     """`pack(...)`, drawn; picks a label, or None.
 
-    A vertical line marks `step`, a dashed one the scale's chance; `n_groups` (default 8) sizes the layer palette.
+    A vertical line marks `step`, a dashed one the scale's chance; groups that are no layers have
+    `n_groups` (default 8) colours.
     With the `selected` line its `partner` of another run lights up, by default every "selected · run".
     """
+    header = payload.header(blob)
+    n_layers, n_more = header["n_layers"], len(header["group_names"]) - header["n_layers"]
     cue = {
         "step": step,
         "partner": partner,
         "log_x": log_x,
         "scale": (scale or Scale("Value", digits=3)).payload(),
-        "colours": layer_colours(n_groups or 8),
+        "colours": _colours_of(n_layers, n_more) if n_layers else group_colours(n_groups or 8),
         "x_label": x_label,
         "selectable": selectable,
         "height": height,
     }
     return Picture("curves", cue, blob, selected, lambda picked: picked or None, height + 50)
+
+
+def _colours_of(n_layers: int, n_more: int) -> dict[str, list[str]]:
+    """Of layers, then grey: for what stands beside them."""
+    return {theme: [*colours, *[LINES[theme][-1]] * n_more] for theme, colours in layer_colours(n_layers).items()}
 
 
 def pack(
@@ -55,11 +63,13 @@ def pack(
     dashes: Sequence[int] | None = None,
     band: ArrayLike | None = None,
     log_y: bool = False,
+    n_layers: int = 0,
 ) -> bytes:
     """Lines [line step] over steps; NaN is a step without a measurement, which a straight line bridges.
 
-    `dashes`: 0 for a solid line, 1 for a dashed one; without, all are solid.
-    `band` [2 line step] holds both ends of intervals, drawn around lines in focus, or around all of few.
+    The first `n_layers` groups are layers, and have their colours. `dashes`: 0 for a solid line, 1 for a dashed one;
+    without, all are solid. `band` [2 line step] holds both ends of intervals, drawn around lines in focus, or around
+    all of few.
     """
     x, y = np.asarray(steps, np.float64), np.asarray(values, np.float64)
     if y.shape != (len(labels), x.size):
@@ -80,6 +90,7 @@ def pack(
         "group_names": list(group_names or []),
         "dashes": list(dashes or []),
         "log_y": log_y,
+        "n_layers": n_layers,
         "lo": lo,
         "hi": hi,
     }
@@ -101,6 +112,7 @@ def pack_heads(steps: ArrayLike, values: ArrayLike, band: ArrayLike | None = Non
         [head_label(layer, head) for layer, head in heads],
         groups=[layer for layer, _ in heads],
         group_names=[f"layer {layer}" for layer in range(n_layers)],
+        n_layers=n_layers,
         band=None if band is None else [end.reshape(n_steps, -1).T for end in np.asarray(band, np.float64)],
         **options,
     )

@@ -282,12 +282,13 @@ function makeScrubber(part) {
     }
     ctx.stroke();
   }
+  const scoreColour = () => rampOf("score", part.theme.mode).at(5 / 6);
   function drawBase() {
     const { theme } = part;
     const ctx = sized(base, layout.width, SCRUBBER_HEIGHT);
     const apart = (layout.width - 2 * SCRUBBER_EDGE) / Math.max(1, count - 1);
     curve(ctx, layout.loss, layout.lossRange, mix(theme.muted, theme.page, 0.35), 1.5);
-    curve(ctx, layout.score, layout.scoreRange, theme.accent, 2);
+    curve(ctx, layout.score, layout.scoreRange, scoreColour(), 2);
     const look = { colour: theme.muted, font: `400 10.5px ${theme.mono}`, baseline: "top" };
     ctx.font = look.font;
     const last = count - 1;
@@ -321,7 +322,7 @@ function makeScrubber(part) {
     fillBox(ctx, css(theme.text, 0.7), x - 0.5, 0, 1, TRACK);
     const curves = [
       [layout.loss, layout.lossRange, theme.muted],
-      [layout.score, layout.scoreRange, theme.accent]
+      [layout.score, layout.scoreRange, scoreColour()]
     ];
     for (const [values, range, colour] of curves) {
       const from = Math.floor(place);
@@ -367,6 +368,7 @@ function makeScrubber(part) {
       layout = { width: strip.clientWidth, loss, score: scores, lossRange: spanOf(loss), scoreRange };
       lossAt.node.hidden = !loss.some(Number.isFinite);
       scoreAt.node.hidden = !scores.some(Number.isFinite);
+      top.style.setProperty("--score", css(scoreColour()));
       lossAt.name.textContent = head.loss;
       scoreAt.name.textContent = scoreLabel();
       strip.ariaValueMax = `${count - 1}`;

@@ -1,7 +1,5 @@
 """What a model makes of copies: how many of their tokens it predicts, and what it predicts instead."""
 
-from functools import cache
-
 import numpy as np
 import torch
 
@@ -9,7 +7,7 @@ import tracer
 
 from .copies import looked_back, tests, wanted
 
-kept = cache(tests)
+ROWS = tests()
 LABELS = {
     "near": "Copies at distance 20", "shifted": "Copies at distance 20, behind filler",
     "new": "Copies at distances 41 to 53", "broken": "The same places, nothing repeats",
@@ -25,7 +23,7 @@ def predicted(model, rows, begins):
 
 def accuracy(model, name):
     """The share of right predictions in a test."""
-    rows, begins = kept()[name]
+    rows, begins = ROWS[name]
     return float((predicted(model, rows, begins) == np.take_along_axis(rows, wanted(begins), 1)).mean())
 
 
@@ -42,7 +40,7 @@ def modes(model, distances, name="new"):
     right: the token that is copied. back: a token that stands at one of `distances` back, as a shortcut would say.
     row: another token of the row so far. elsewhere: a token that the row has not had.
     """
-    rows, begins = kept()[name]
+    rows, begins = ROWS[name]
     said, at = predicted(model, rows, begins), wanted(begins)
     right = said == np.take_along_axis(rows, at, 1)
     back = np.any([said == looked_back(rows, begins, one) for one in distances], 0) & ~right

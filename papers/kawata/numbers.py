@@ -48,3 +48,11 @@ def modes(model, distances, name="new"):
     row = ((rows[:, None] == said[..., None]) & before).any(-1) & ~right & ~back
     shares = {"right": right, "back": back, "row": row, "elsewhere": ~(right | back | row)}
     return {which: float(share.mean()) for which, share in shares.items()}
+
+
+@torch.no_grad()
+def token_before(model, first, last):
+    """The most that a head of layer 0 attends to the token before, on mean over queries at first to last."""
+    _, cache = model.run_with_cache(torch.from_numpy(ROWS["near"][0][:, :-1]))
+    before = cache["pattern", 0].diagonal(-1, 2, 3)  # [batch head pos], from query 1 on
+    return float(before[..., first - 1 : last].mean((0, 2)).max())

@@ -7,7 +7,7 @@ import numpy as np
 import tracer
 
 from .copies import Even, Linear, ManyAnywhere, OneAnywhere
-from .numbers import accuracies, accuracy, modes
+from .numbers import accuracies, accuracy, modes, token_before
 
 toy = tracer.preset("induction").config
 config = replace(
@@ -127,6 +127,14 @@ paper = tracer.Paper(
         tracer.Claim(
             "trained on 8 to 30, it copies more than 0.8 at distance 20 behind 21 to 24 tokens of filler",
             ("8-30",), lambda runs: at_end(runs["8-30"], "shifted"), (0.8, None), "of copies",
+        ),
+        tracer.Claim(
+            "trained on 8 to 30, no head of layer 0 looks at the token before from place 32 on: attention at most 0.1",
+            ("8-30",), lambda runs: token_before(runs["8-30"].model(), 32, 63), (None, 0.1), "of attention",
+            control=tracer.Control(
+                "at places 1 to 15, where first copies stand", lambda runs: token_before(runs["8-30"].model(), 1, 15),
+                (0.5, None), "of attention",
+            ),
         ),
         tracer.Claim(
             "trained on 8 to 30 behind filler, it copies more than 0.8 there",

@@ -148,6 +148,24 @@ def test_errors_by_hand() -> None:
     assert never["row"] == never["back"] == 0 and never["elsewhere"] == 1 - never["right"]
 
 
+class Looks:
+    """Of two heads one looks at the token before, at queries up to 15; a quarter of the other's attention is there."""
+
+    def run_with_cache(self, tokens: torch.Tensor) -> tuple[None, dict[tuple[str, int], torch.Tensor]]:
+        n, length = tokens.shape
+        pattern = torch.zeros(n, 2, length, length)
+        for query in range(1, length):
+            pattern[:, 0, query, query - 1 if query <= 15 else query] = 1
+            pattern[:, 1, query, query - 1] = 1 / 4
+        return None, {("pattern", 0): pattern}
+
+
+def test_attention_to_the_token_before_is_that_of_the_best_head() -> None:
+    token_before = module("numbers").token_before
+    assert token_before(Looks(), 1, 15) == 1 and token_before(Looks(), 15, 16) == 0.5
+    assert token_before(Looks(), 16, 63) == 0.25
+
+
 @pytest.mark.parametrize(
     ("values", "step"),
     [([0, 0.25, 0.75, 1], 150), ([0, 0.6, 0.4, 0.6], 250), ([0, np.nan, 1, 1], 100), ([0, 0.2, 0.3, 0.4], np.nan)],

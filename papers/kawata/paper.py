@@ -106,8 +106,6 @@ paper = tracer.Paper(
         tracer.Claim(
             "more distances, more copies at new ones: each step of 20, 19-21, 8-30 adds 0.1 or more",
             ("20", "19-21", "8-30"), rises, (0.1, None), "of copies",
-            published="43 % out of distribution where l is drawn from 4 to 8, 71 % where it is from 4 to 40, and "
-            "smoother than in one layer", place="three layers trained with AdamW",
         ),
         tracer.Claim(
             "what the model of one distance says at new ones is the token 20, 40 or 60 back, and wrong",
@@ -158,8 +156,6 @@ paper = tracer.Paper(
             "of equal mean, linear is sooner at half of the new copies: steps, linear (ratio 0.05) less 6-28 (0.10)",
             ("linear", "6-28"), lambda runs: half(runs["linear"]) - half(runs["6-28"]), (None, 0), "steps",
             order=True,
-            published="derive the optimal pretraining distribution that minimizes computational cost per sample",
-            place="abstract; there, chances in proportion to l",
         ),
         tracer.Claim(
             "of equal mean, the lower ratio is sooner there: steps, 8-30 (0.09) less 1-37 (0.24)",

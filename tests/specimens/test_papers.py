@@ -306,7 +306,7 @@ def test_the_page_of_papers_is_what_the_results_say() -> None:
 
 
 def test_papers_use_doors_alone() -> None:
-    """What anybody can import: names of `tracer`, numpy, torch, the standard library and their own neighbours."""
+    """What anybody can import: names of `tracer`, numpy, torch, dataclasses, math and their own neighbours."""
     known = {f"tracer.{name}" for name in tracer.__all__} | {"tracer"}
     allowed = {"numpy", "torch", "dataclasses", "math"}
     files = [one for folder in shipped().values() for one in sorted(folder.glob("*.py"))]

@@ -93,7 +93,8 @@ def _here(claim: Mapping[str, Any]) -> str:
     if claim["mean"] is None:
         return "–"
     low, high = claim["interval"]
-    mean = _number(claim["mean"]) + (f" ({_number(low)} to {_number(high)})" if low is not None else "")
+    mean, *ends = _numbers(claim["mean"], *([] if low is None else [low, high]))
+    mean += f" ({ends[0]} to {ends[1]})" if ends else ""
     unit, counted = f" {claim['unit']}".rstrip(), claim["counted"]
     if not counted:
         return f"{mean}{unit}"
@@ -111,7 +112,7 @@ def _origin(claim: Mapping[str, Any]) -> str:
 
 def _control(control: Mapping[str, Any]) -> str:
     known = [value for value in control["figures"].values() if value is not None]
-    mean = _number(sum(known) / len(known)) if known else "not known"
+    (mean,) = _numbers(sum(known) / len(known)) if known else ["not known"]
     return f"control: {control['text']}: {mean} {control['unit']} (must be {told_ends(control['within'])})".replace(
         "  ", " "
     )
@@ -133,5 +134,7 @@ def _count(told: Mapping[str, Any]) -> str:
     return f"Of {len(verdicts)} claims: " + ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts)) + "."
 
 
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 10 or value == round(value) else f"{value:.3f}"
+def _numbers(*values: float) -> list[str]:
+    """With as many digits each: none where one is large, or all are whole; no zero below zero."""
+    digits = 0 if max(map(abs, values)) >= 10 or all(value == round(value) for value in values) else 3
+    return [f"{round(value, digits) + 0.0:,.{digits}f}" for value in values]

@@ -14,9 +14,9 @@ from streamlit.testing.v1 import AppTest
 
 import tracer
 from dashboard import state
+from dashboard.shared import guesses
 from dashboard.shared.export import data as taking
 from dashboard.shared.mount import DRAWN
-from dashboard.views.heads import guesses
 from tests.dashboard.words import captions, labels, was_drawn, written
 from tracer.ablate import zeroed
 from tracer.analysis.prompt_over_steps import film

@@ -338,6 +338,7 @@ def test_a_large_model_is_searched_anew_when_asked(open_page: Open, monkeypatch:
     assert "passages" in was_drawn(app) and "Search the text" not in labels(app)
     app.button(key="switch_focus").click().run()
     assert {"Search the text", "Switch L1H2 on", "All heads on"} <= set(labels(app))
+    assert "Without L1H2. This model is large" in captions(app)
     app.button(key="search_text").click().run()
     assert "Searched without L1H2:" in captions(app) and "→" in captions(app)
 

@@ -123,7 +123,8 @@ def _off(run: Run, trace: xr.Dataset, step: int) -> tuple[tuple[Head, ...], str]
 def _search(run: Run, step: int, off: tuple[Head, ...]) -> HeadPeaks | None:
     """The looks of every head; asks first where that takes long, of a large model for each set of heads."""
     from_kept = not prompts.can_read(run)
-    why = "This model is large: reading the text takes its time, for all heads at once."
+    without = f"Without {switches.named(off)}. " if off else ""
+    why = f"{without}This model is large: reading the text takes its time, for all heads at once."
     return finding.search(run, step, from_kept, off) if asked(
         _wish(run, off), "Search the text", key="search_text", at_once=from_kept or not ablation.is_large(run), why=why,
         icon=":material/search:", type="primary",

@@ -29,10 +29,22 @@ EVERY_ON = "every head on"
 """Name of the column beside the probability with heads off."""
 
 
-def draw_prompt(
-    run: Run, step: int, head: Head, off: tuple[Head, ...], writing: DeltaGenerator, above: DeltaGenerator
-) -> None:  # fmt: skip
-    """With some heads `off`: the box of the text at `writing`, what the model says next `above`, and what made it.
+def draw_next(run: Run, step: int, off: tuple[Head, ...]) -> None:
+    """What the model says after the text, with some heads `off`, before anything that takes longer.
+
+    Nothing where it cannot read the text, which `draw_prompt` says, or foretells no tokens.
+    """
+    try:
+        encoded = prompt_tokens.encode(run, state.read().prompt or prompt_tokens.example(run), LONGEST, cut=True)
+        now, then = (prompt_attention.foretold(run, step, tuple(encoded.tokens), gone) for gone in (off, ()))
+    except ValueError:
+        return
+    if now is not None and then is not None:
+        draw_said(run, now, then, off)
+
+
+def draw_prompt(run: Run, step: int, head: Head, off: tuple[Head, ...], writing: DeltaGenerator) -> None:
+    """With some heads `off`: the box of the text at `writing`, and what made each next token.
 
     Ends the page when the text cannot be read, so it is drawn last.
     """
@@ -41,8 +53,6 @@ def draw_prompt(
         headings.heading("What made the next token", headings.LOGIT, "logit")
     encoded = prompts.choose_text(run, LONGEST, writing)
     prompt, last = tuple(encoded.tokens), len(encoded.tokens) - 1
-    with above:
-        _draw_said(run, step, prompt, off)
     if why_not:
         st.caption(why_not)
         return
@@ -71,16 +81,6 @@ def draw_prompt(
         return
     before = float(data.parts_of_logit(run, step, prompt).logit[position]) if off and position < last else None
     _draw_parts(run, found, position, head, off, before)
-
-
-def _draw_said(run: Run, step: int, prompt: tuple[int, ...], off: tuple[Head, ...]) -> None:
-    """Nothing where the model foretells no tokens, or its heads cannot be looked at all at once."""
-    try:
-        now, then = (prompt_attention.foretold(run, step, prompt, gone) for gone in (off, ()))
-    except ValueError:
-        return
-    if now is not None and then is not None:
-        draw_said(run, now, then, off)
 
 
 def _next(run: Run, target: int, position: int, last: int) -> str:

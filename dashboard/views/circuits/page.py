@@ -12,7 +12,7 @@ from dashboard.views.circuits import data
 from dashboard.views.circuits.composition import draw_layers
 from dashboard.views.circuits.distances import draw_positions, draw_stripes
 from dashboard.views.circuits.head_roles import draw_roles
-from dashboard.views.circuits.next_token import draw_prompt
+from dashboard.views.circuits.next_token import draw_next, draw_prompt
 from dashboard.views.circuits.trigrams import draw_trigrams
 from dashboard.views.circuits.vocabulary import draw_words
 from tracer.measures.aliases import Head
@@ -44,7 +44,8 @@ def page() -> None:
     except ValueError as error:
         choosers.refuse(str(error))
     head, off = choosers.focus(trace, step), switches.in_force(run, step, head_scores.head_exists(trace))
-    above = st.container(key="circuits_next")
+    with st.container(key="circuits_next"):
+        draw_next(run, step, off)
     _draw_switches(head, off)
     if why_not := data.why_unknown(run, step):
         st.info("The heads of this model cannot be told apart in its weights, so its circuits are not read. What they "
@@ -61,7 +62,7 @@ def page() -> None:
         draw_positions(run, step, head)
     with right:
         draw_stripes(run, step, head, off)
-    draw_prompt(run, step, head, off, writing, above)
+    draw_prompt(run, step, head, off, writing)
 
 
 def _draw_switches(head: Head, off: tuple[Head, ...]) -> None:

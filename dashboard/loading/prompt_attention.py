@@ -42,7 +42,28 @@ def of_text(
 def said(run: Run, shown: PromptPatterns) -> Said | None:
     """What the model says in the same pass; None where it foretells no tokens, and of a kept prompt."""
     tokens = shown.key[2]
-    return _read(run, shown.step, tokens, shown.off)[1] if isinstance(tokens, tuple) else None
+    return foretold(run, shown.step, tokens, shown.off) if isinstance(tokens, tuple) else None
+
+
+def foretold(run: Run, step: int, tokens: Tokens, off: tuple[Head, ...]) -> Said | None:
+    """The same of a text, in the pass that `of_text` reads: ValueError where heads can't be off."""
+    return _read(run, step, tokens, off)[1]
+
+
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs=OF_A_STEP)
+def why_on(run: Run, step: int, off: tuple[Head, ...]) -> str:
+    """Why heads of this model cannot be switched off; empty where they can. Costs a pass over two tokens."""
+    import torch
+
+    from tracer.ablate.planner import zeroed
+
+    model, row = loading.model(run, step), torch.zeros(1, 2, dtype=torch.int64)
+    try:
+        with torch.no_grad(), zeroed(model, row, off):
+            model(row)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _read(run: Run, step: int, tokens: Tokens, off: tuple[Head, ...]) -> tuple[PromptAttention, Said | None]:
@@ -53,14 +74,14 @@ def _compute(run: Run, step: int, tokens: Tokens, off: tuple[Head, ...]) -> tupl
     import torch
 
     from tracer.ablate.planner import zeroed
-    from tracer.analysis.prompt_attention import foretold, look
+    from tracer.analysis import prompt_attention as reading
 
     model, row = loading.model(run, step), torch.tensor([tokens])
     with zeroed(model, row, off):
-        found = look(model, row)
+        found = reading.look(model, row)
     logits, says = torch.from_numpy(found.logits), None
     if all(found.causal) and logits.shape == (len(tokens), run.about.d_vocab):
-        says = foretold(logits, row)
+        says = reading.foretold(logits, row)
     nothing = np.broadcast_to(np.float32("nan"), found.logits.shape)  # 1,024 of GPT-2 are 206 MB
     return replace(found, logits=nothing), says
 

@@ -6,11 +6,14 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
+from dashboard.loading import prompt_attention
 from tracer.measures.aliases import Head
 from tracer.pictures.atlas import Pick
+from tracer.store import Run
 
 FEW = 6
 """Heads that are named; more are counted."""
+OFF = "Off: it writes nothing, and every later pattern is computed anew."
 
 
 def existing(there: np.ndarray) -> tuple[Head, ...]:
@@ -20,6 +23,16 @@ def existing(there: np.ndarray) -> tuple[Head, ...]:
     if gone := [theme.head_label(*h) for h in off if h not in kept]:
         st.warning(f"This model has no {', '.join(gone)}: left out.", icon=":material/block:")
     return kept
+
+
+def in_force(run: Run, step: int, there: np.ndarray) -> tuple[Head, ...]:
+    """The heads that are off where a page runs this model; none, and the reason, where they can't be."""
+    off = existing(there)
+    if off and (why := prompt_attention.why_on(run, step, off)):
+        st.warning(f"{named(off)} cannot be switched off here: every head is on.", icon=":material/block:")
+        st.text(why)
+        return ()
+    return off
 
 
 def named(off: tuple[Head, ...]) -> str:
@@ -42,13 +55,20 @@ def turn(head: Head) -> None:
     state.update(off=tuple(one for one in off if one != head) if head in off else tuple(sorted((*off, head))))
 
 
-def draw_switch(head: Head, key: str) -> None:
-    """A button that switches one head."""
-    gone = head in state.read().off
+def draw_switch(head: Head, key: str, why_not: str = "", help: str = OFF) -> None:
+    """A button that switches one head; `why_not` says why it can't here, `help` what off means, unless a page does."""
+    gone = head in state.read().off and not why_not
     label = f"Switch {theme.head_label(*head)} {'on' if gone else 'off'}"
     icon = ":material/toggle_on:" if gone else ":material/toggle_off:"
-    st.button(label, key=key, icon=icon, type="tertiary", on_click=turn, args=(head,),
-              help="Off: it writes nothing, and every later pattern is computed anew.")  # fmt: skip
+    st.button(label, key=key, icon=icon, type="tertiary", on_click=turn, args=(head,), disabled=bool(why_not),
+              help=why_not or help or None)  # fmt: skip
+
+
+def draw_both(head: Head, off: tuple[Head, ...], why_not: str = "", help: str = OFF) -> None:
+    """The switch of the head in focus, and before it the one that switches every head on again."""
+    with st.container(key="switches", horizontal=True, width="content", vertical_alignment="center", gap="medium"):
+        draw_all_on(off)
+        draw_switch(head, "switch_focus", why_not, help)
 
 
 def draw_all_on(off: tuple[Head, ...]) -> None:

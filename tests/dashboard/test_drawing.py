@@ -41,6 +41,8 @@ def page() -> None:
         st.plotly_chart(go.Figure(), key="a chart", alt="what it shows")
         st.button("Search", key="search")
         st.button("L0H1", key="health_head 0")
+        st.button("Switch L0H1 off", key="switch_focus")
+        st.button("All heads on", key="all_on")
         st.text_area("Prompt", "5 7")
     st.text("after")
     st.session_state["found"] = blocks(messages)

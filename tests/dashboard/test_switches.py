@@ -1,7 +1,8 @@
-"""Heads: a head that is switched off writes nothing wherever the model runs, as in a model whose W_O has lost it."""
+"""A head that is switched off writes nothing wherever the model runs, as in a model whose W_O has lost it."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +15,15 @@ from streamlit.testing.v1 import AppTest
 
 import tracer
 from dashboard import state
+from dashboard.loading import ablation, prompt_attention, prompt_tokens
+from dashboard.shared import guesses
 from dashboard.shared.export import data as taking
 from dashboard.shared.mount import DRAWN
-from dashboard.views.heads import guesses
-from tests.dashboard.words import captions, labels, was_drawn, written
+from tests.dashboard.words import captions, labels, shown, was_drawn, written
+from tracer import data
 from tracer.ablate import zeroed
 from tracer.analysis.prompt_over_steps import film
+from tracer.data.probes import repeated
 from tracer.interventions.edits import recording
 from tracer.model import Transformer
 from tracer.model.protocol import HeadModel
@@ -59,6 +63,21 @@ def line(app: AppTest) -> str:
     return next(html.proto.body for html in app.get("html") if "Next token" in html.proto.body)
 
 
+def said_next(app: AppTest) -> list[tuple[str, ...]]:
+    """Of each token what it is, its probability with every head on, and now."""
+    return re.findall(r"<li><code>(.*?)</code>.*?<small>(.*?) → </small>(.*?)</li>", line(app))
+
+
+def both(ids: list[int], before: np.ndarray, now: np.ndarray) -> list[tuple[str, ...]]:
+    return [(str(i), *(f"{p:.2f}" if p >= 0.005 else "<.01" for p in (before[i], now[i]))) for i in ids]
+
+
+def cue(app: AppTest, key: str) -> dict[str, Any]:
+    """What a part without bytes got."""
+    (found,) = [e.proto for e in app.get("bidi_component") if e.proto.id.rpartition("-")[2] == f"{key}:cue"]
+    return json.loads(found.json)
+
+
 def test_patterns_guesses_and_loss_are_those_of_the_cut_model(small_run: Run, open_page: Open, sent: Any) -> None:
     patterns, logits = read(cut(small_run))
     whole, clean = read(small_run.model())
@@ -68,9 +87,7 @@ def test_patterns_guesses_and_loss_are_those_of_the_cut_model(small_run: Run, op
     now, before = (one[-1].softmax(-1).numpy() for one in (logits, clean))
     ids = guesses.likeliest(now, before)
     assert int(now.argmax()) in ids and int(before.argmax()) in ids
-    said = re.findall(r"<li><code>(.*?)</code>.*?<small>(.*?) → </small>(.*?)</li>", line(app))
-    two = [(str(i), *(f"{p:.2f}" if p >= 0.005 else "<.01" for p in (before[i], now[i]))) for i in ids]
-    assert said == two
+    assert said_next(app) == both(ids, before, now)
     target = TOKENS[0, 1:, None]
     losses = [-one[:-1].log_softmax(-1).gather(1, target).mean() for one in (clean, logits)]
     assert f"Loss on this text: {losses[0]:.3f} → {losses[1]:.3f} nats" in line(app)
@@ -187,3 +204,155 @@ def test_tokens_are_text_and_small_shares_say_so() -> None:
     assert "&lt;b&gt;" in said and "<b>" not in said
     assert re.findall(r"width:([\d.]+)%", said) == ["100.0", "33.3", "0.1", "0.0"]
     assert "0.25 → </small>0.75" in said and "– → </small><.01" in said
+
+
+@torch.no_grad()
+def parts(model: Transformer, target: int, at: int) -> np.ndarray:
+    """What each head adds to the logit of `target` above the mean logit, by hand in float64, [layer head]."""
+    model = model.double()
+    with recording("hook_z", "hook_resid_post") as seen:
+        model(TOKENS)
+    final, norm = seen["blocks.1.hook_resid_post"][0, at], model.ln_final
+    direction = model.W_U[:, target] - model.W_U.mean(1)
+    scale = (final.square().mean() + model.config.norm_eps).sqrt()
+    found = np.zeros((2, 4))
+    for layer, head in np.ndindex(2, 4):
+        weights = model.blocks[layer].attn.W_O
+        assert weights is not None
+        written = seen[f"blocks.{layer}.attn.hook_z"][0, at, head] @ weights[head]
+        found[layer, head] = written / scale * norm.w @ direction
+    return found
+
+
+def test_what_made_the_next_token_is_of_the_cut_model(small_run: Run, open_page: Open) -> None:
+    app = open_page("circuits", run="tiny", prompt=PROMPT, layer=1, head=2, token=3, off=(OFF,))
+    logits, clean = read(cut(small_run))[1], read(small_run.model())[1]
+    now, before = (one[-1].softmax(-1).numpy() for one in (logits, clean))
+    assert said_next(app) == both(guesses.likeliest(now, before), before, now)
+    heads = np.array(cue(app, "logit_heads")["values"])
+    np.testing.assert_allclose(heads, parts(cut(small_run), 3, 3), atol=1e-4)
+    assert heads[OFF] == 0 and cue(app, "logit_heads")["off"] == [[0, 1]]
+    assert np.abs(heads - parts(cut(small_run, heads=()), 3, 3))[1].max() > 1e-3, (
+        "later heads read it, or this says nothing"
+    )
+    total, was = (float(one[3, 3] - one[3].mean()) for one in (logits, clean))
+    assert shown(app, "sum").data[0].x[-1] == pytest.approx(total, abs=1e-4)
+    assert re.search(rf"with every head on [+−]{abs(was):.2f}", captions(app))
+    lens, chance = shown(app, "lens"), (one[3].softmax(-1)[3] for one in (logits, clean))
+    assert (lens["probability"][-1], lens["every head on"][-1]) == pytest.approx(tuple(map(float, chance)), rel=1e-4)
+    np.testing.assert_allclose(cue(app, "logit_tokens")["after"][3], heads[1, 2], atol=1e-6)
+
+
+def test_attention_by_distance_is_of_the_cut_model(small_run: Run, open_page: Open, sent: Any) -> None:
+    app = open_page("circuits", run="tiny", prompt=PROMPT, layer=1, head=0, off=(OFF,))
+    with torch.no_grad(), recording("blocks.1.attn.hook_pattern") as seen:
+        cut(small_run)(repeated(65, 64, at=25).tokens)
+    pattern = seen["blocks.1.attn.hook_pattern"][:, 0, 1:, 1:].numpy()
+    header, arrays, _ = sent(app, "stripes")
+    row = arrays["lines"][header["labels"].index("L1H0")] / 65534 * (header["hi"] - header["lo"]) + header["lo"]
+    np.testing.assert_allclose(row, [np.mean([np.diagonal(one, -d).mean() for one in pattern]) for d in range(43)],
+                               atol=1e-4)  # fmt: skip
+    assert re.search(rf"stands what followed the earlier copy: [\d.]+ → {row[24]:.2f}", captions(app))
+
+
+def test_what_weights_say_stays(open_page: Open, sent: Any) -> None:
+    on, off = (open_page("circuits", run="tiny", prompt=PROMPT, layer=0, head=1, off=gone) for gone in ((), (OFF,)))
+    assert sent(off, "composition")[2]["off"] == [[0, 1]] == cue(off, "copying_map")["off"]
+    np.testing.assert_array_equal(sent(on, "composition")[1]["scores"], sent(off, "composition")[1]["scores"])
+    assert cue(on, "copying_map")["values"] == cue(off, "copying_map")["values"]
+    assert shown(on, "words_moves") == shown(off, "words_moves")
+    assert "Without L0H1: it writes nothing, and whatever runs on text is computed anew" in captions(off)
+    assert "Readings of weights stay." in captions(off) and "→" not in line(on)
+
+
+@pytest.mark.parametrize("page", ["circuits", "find"])
+def test_the_buttons_of_other_pages(page: str, open_page: Open) -> None:
+    app = open_page(page, run="tiny", prompt=PROMPT, layer=1, head=2, off=((7, 1), OFF))
+    assert "This model has no L7H1" in "".join(one.value for one in app.warning)
+    app.button(key="switch_focus").click().run()
+    assert app.session_state["selection"].off == ((0, 1), (1, 2), (7, 1)) and "Switch L1H2 on" in labels(app)
+    assert "ithout L0H1 and L1H2" in captions(app)
+    app.button(key="all_on").click().run()
+    assert app.session_state["selection"].off == () and "ithout L" not in captions(app)
+    assert "All heads on" not in labels(app) and "Switch L1H2 off" in labels(app)
+
+
+@pytest.mark.parametrize("page", ["circuits", "find"])
+def test_where_heads_cannot_be_off_all_are_on(page: str, open_page: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompt_attention, "why_on", lambda run, step, off: "z is not seen")
+    app = open_page(page, run="tiny", prompt=PROMPT, layer=1, head=2, off=(OFF,))
+    assert "L0H1 cannot be switched off here: every head is on." in "".join(one.value for one in app.warning)
+    assert "z is not seen" in written(app) and "ithout L0H1" not in captions(app)
+
+
+def looks_of(run: Run, model: Transformer, layer: int, head: int) -> np.ndarray:
+    """A head's attention in the held-out rows but for the token itself and the first, [row query_pos key_pos]."""
+    config = run.config
+    tokens = data.build(config.data, config.model.n_ctx, config.seed).val(64)[:, : config.model.n_ctx]
+    tap = f"blocks.{layer}.attn.hook_pattern"
+    with torch.no_grad(), recording(tap) as seen:
+        model(tokens)
+    found = seen[tap][:, head].double().numpy()
+    found[:, :, 0] = 0
+    np.einsum("sqq->sq", found)[:] = 0
+    return found
+
+
+def test_passages_are_of_the_cut_model(small_run: Run, open_page: Open, sent: Any) -> None:
+    app = open_page("find", run="tiny", step=30, layer=1, head=2, off=(OFF,))
+    found, clean = (looks_of(small_run, model, 1, 2) for model in (cut(small_run, 30), cut(small_run, 30, ())))
+    top = sent(app, "passages")[0]["passages"][0]
+    at = tuple(int(i) for i in np.unravel_index(found.argmax(), found.shape))
+    assert (top["sequence"], top["query"], top["key"]) == at
+    assert top["score"] == pytest.approx(found.max(), abs=1e-5) == top["p"]
+    assert abs(found.max() - clean.max()) > 1e-4, "the head is read, or this test says nothing"
+    for one in sent(app, "passages")[0]["passages"]:
+        assert one["p"] == pytest.approx(found[one["sequence"], one["query"], one["key"]], abs=1e-5)
+    was, now = (float(one[:, 2:].max(-1).mean()) for one in (clean, found))
+    assert "Searched without L0H1: 64 rows" in captions(app)
+    assert f"on average {was:.2f} → {now:.2f}." in captions(app)
+    counts = np.histogram(found[:, 2:].max(-1), 40, (0, 1))[0]
+    assert np.abs(np.array(shown(app, "spread").data[0].y) - counts).sum() <= 2, "but for one at an edge of two bars"
+    on = open_page("find", run="tiny", step=30, layer=1, head=2)
+    assert shown(on, "ranking") == shown(app, "ranking") and captions(app).count("Recorded with every head on.") == 2
+    assert sent(on, "passages")[0]["passages"][0]["score"] == pytest.approx(clean.max(), abs=1e-5)
+    assert "Recorded with every head on." not in captions(on) and f"on average {was:.2f}." in captions(on)
+
+
+def test_of_kept_patterns_every_head_was_on(open_page: Open, copy_run: Callable[..., Run], sent: Any) -> None:
+    run = copy_run("patternful")
+    for path in (run.dir / "snapshots").iterdir():
+        path.unlink()
+    app = open_page("find", run="patternful", layer=1, head=2, off=(OFF,))
+    on = open_page("find", run="patternful", layer=1, head=2)
+    assert sent(app, "passages")[0] == sent(on, "passages")[0]
+    assert "these patterns were kept with every head on." in captions(app) and "ithout L0H1" not in captions(app)
+    button = app.button(key="switch_focus")
+    assert button.disabled and "kept with every head on" in button.help
+
+
+def test_a_large_model_is_searched_anew_when_asked(open_page: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ablation, "SMALL", 0)
+    app = open_page("find", run="tiny", layer=1, head=2)
+    app.button(key="search_text").click().run()
+    assert "passages" in was_drawn(app) and "Search the text" not in labels(app)
+    app.button(key="switch_focus").click().run()
+    assert {"Search the text", "Switch L1H2 on", "All heads on"} <= set(labels(app))
+    assert "Without L1H2. This model is large" in captions(app)
+    app.button(key="search_text").click().run()
+    assert "Searched without L1H2:" in captions(app) and "→" in captions(app)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_model_of_others_without_a_head(elsewhere: Path, open_page: Open) -> None:
+    from transformers import GPT2LMHeadModel
+
+    app = open_page("circuits", run="opened", prompt="def f(x):", step=20, token=1, layer=1, head=0, off=(OFF,))
+    model: Any = GPT2LMHeadModel.from_pretrained(elsewhere / "saved" / "checkpoint-20")
+    row = prompt_tokens.encode(Run(elsewhere / "checkpoints" / "opened"), "def f(x):").tokens
+    with torch.no_grad():
+        model.transformer.h[0].attn.c_proj.weight[8:16] = 0
+        logits = model(torch.tensor([row])).logits[0, 1].double()
+    lens = shown(app, "lens")
+    assert lens["log p"][-1] == pytest.approx(float(logits.log_softmax(-1)[row[2]]), abs=1e-4)
+    assert lens["probability"][-1] != pytest.approx(lens["every head on"][-1], rel=1e-4)

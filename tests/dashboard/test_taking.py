@@ -126,6 +126,35 @@ def test_the_file_holds_the_token_and_the_chart_of_the_page(open_page: Callable[
     assert without["reading"]["cue"]["value"] == [None, [1, 2]]  # that prompt has no such token
 
 
+def lines(app: AppTest) -> str:
+    """The code of Share, where the page itself shows none."""
+    return app.code[-1].value
+
+
+def test_lines_of_circuits_are_without_the_heads_that_are_off(open_page: Callable[..., AppTest]) -> None:
+    app = open_page("circuits", run="tiny", layer=1, head=2, prompt="5 7 9 5 7 9", token=4, off=((0, 1), (9, 9)))
+    assert parse_qs(app.code[-2].value.partition("?")[2])["off"] == ["L0H1 L9H9"]
+    assert "with zeroed(model, tokens, [(0, 1)]):" in lines(app)
+    scope: dict[str, Any] = {}
+    exec(lines(app), scope)
+    (cue,) = [e.proto.json for e in app.get("bidi_component") if e.proto.id.rpartition("-")[2] == "logit_heads:cue"]
+    found = scope["parts"].heads.sel(pos=4).squeeze("batch").values
+    np.testing.assert_allclose(found, np.array(json.loads(cue)["values"]), atol=1e-6)
+    assert found[0, 1] == 0
+    assert "zeroed" not in lines(open_page("circuits", run="tiny", layer=1, head=2, prompt="5 7 9"))
+
+
+def test_lines_of_find_are_without_the_heads_that_are_off(open_page: Callable[..., AppTest], sent: Any) -> None:
+    app = open_page("find", run="tiny", layer=1, head=2, off=((0, 1),))
+    best = ran(lines(app), "strongest(")
+    shown = sent(app, "passages")[0]["passages"]
+    assert [(hit.sequence, hit.query, hit.key) for hit in best] == [
+        (one["sequence"], one["query"], one["key"]) for one in shown
+    ]
+    assert [hit.score for hit in best] == pytest.approx([one["score"] for one in shown], abs=1e-6)
+    assert "with zeroed(model, tokens, [(0, 1)]):" in lines(app)
+
+
 def test_a_notebook_holds_the_lines() -> None:
     held = json.loads(as_notebook("Heads", "http://a/?b", "import tracer\n1 + 1"))
     assert (held["nbformat"], [cell["cell_type"] for cell in held["cells"]]) == (4, ["markdown", "code"])

@@ -65,6 +65,12 @@ class Search:
         """How many rows of a head have a score."""
         return int(np.isfinite(self.scores[kind][head]).sum())
 
+    def mean(self, kind: str, head: Head) -> float:
+        """The mean score over those rows; nan where there is none."""
+        scores = self.scores[kind][head]
+        finite = scores[np.isfinite(scores)]
+        return float(finite.mean(dtype=np.float64)) if finite.size else float("nan")
+
 
 @dataclass(frozen=True)
 class Hit:

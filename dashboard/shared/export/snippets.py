@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dashboard.loading import head_scores
+from dashboard.loading import head_scores, prompt_tokens
 from dashboard.state import Selection
 from tracer.analysis import training_curves
+from tracer.measures.aliases import Head
 from tracer.named_code import ROLES, remembered
 from tracer.store import Run
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     import xarray as xr
 
 TRAINING = ("train_loss", "val_loss", "repeat_loss", "icl_score", "entropy")
+LONGEST = 512
+"""Tokens of a prompt that are written out, as many as Circuits takes."""
 GRADIENTS = ("grad_norm", "grad_norm_clipped", "weight_norm", "update_ratio", "clip_factor")
 
 
@@ -81,13 +84,38 @@ def _phases(view: View) -> str:
 def _circuits(view: View) -> str:
     if not view.runs or view.head is None:
         return _training(view)
-    layer, head = view.head
+    (layer, head), off = view.head, _off(view)
+    imports, without = ["from tracer.measures.composition import composition"], []
+    if row := _prompt(view) if off else []:
+        imports = ["import torch", "from tracer.ablate import zeroed", *imports]
+        without = [
+            f"tokens = torch.tensor([{row}])", f"with zeroed(model, tokens, {off}):",
+            "    parts = tracer.logit_attribution(model, tokens)", "parts",
+        ]  # fmt: skip
     return "\n".join([
-        _opened(view, "from tracer.measures.composition import composition"),
-        f"W_Q, W_K, W_V, W_O, *_ = run.{rebuilt(view.run, view.step)}.head_weights()",
+        _opened(view, *imports), f"model = run.{rebuilt(view.run, view.step)}",
+        "W_Q, W_K, W_V, W_O, *_ = model.head_weights()",
         f'composition("k", W_Q, W_K, W_V, W_O)[:, :, {layer}, {head}]  # what L{layer}H{head} reads by its keys',
         *([f"print(tracer.roles(run, {view.step}, roles={list(named)!r}))"] if (named := remembered(ROLES)) else []),
+        *without,
     ])  # fmt: skip
+
+
+def _off(view: View) -> list[Head]:
+    """The heads that are off, of those that there are."""
+    there = head_scores.head_exists(view.trace)
+    return [(i, j) for i, j in view.selection.off if i < there.shape[0] and j < there.shape[1] and there[i, j]]
+
+
+def _prompt(view: View) -> list[int]:
+    """Token ids of the prompt; none where it can't be read, or its logits are no sum."""
+    if view.run.why_not("attribution"):
+        return []
+    try:
+        text = view.selection.prompt or prompt_tokens.example(view.run)
+        return list(prompt_tokens.encode(view.run, text, LONGEST, cut=True).tokens)
+    except ValueError:
+        return []
 
 
 def _find(view: View) -> str:
@@ -109,9 +137,13 @@ def _find(view: View) -> str:
             f"text = data.build(run.config.data, {n_ctx}, run.config.seed)\n"
             f"tokens = text.val({rows_of_text(n_ctx)})[:, :{n_ctx}]"
         )
-    kind = f"{view.selection.looks!r}, {view.head}"
+    kind, model = f"{view.selection.looks!r}, {view.head}", f"run.{rebuilt(view.run, view.step)}"
+    searched = [f"found = search({model}, tokens)"]
+    if off := _off(view):
+        imports = ("from tracer.ablate import zeroed", *imports)
+        searched = [f"model = {model}", f"with zeroed(model, tokens, {off}):", "    found = search(model, tokens)"]
     return "\n".join([
-        _opened(view, *imports), text, f"found = search(run.{rebuilt(view.run, view.step)}, tokens)",
+        _opened(view, *imports), text, *searched,
         f"strongest(found, {kind}) + typical(found, {kind})",
     ])  # fmt: skip
 

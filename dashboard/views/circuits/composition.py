@@ -30,20 +30,23 @@ MOST = 60
 """Edges of other heads that are drawn, so that something is seen."""
 
 
-def draw_layers(run: Run, step: int, trace: xr.Dataset, head: Head) -> None:
-    """Composition and copying beside each other; one below the other where the first says nothing or is wide."""
+def draw_layers(run: Run, step: int, trace: xr.Dataset, head: Head, off: tuple[Head, ...]) -> None:
+    """Composition and copying beside each other; one below the other where the first says nothing or is wide.
+
+    Heads that are `off` are marked: what their weights are is the same.
+    """
     if run.why_not("composition") or trace.sizes["layer"] > BESIDE:
-        draw_composition(run, step, trace, head)
-        draw_copying(run, step, head, wide=True)
+        draw_composition(run, step, trace, head, off)
+        draw_copying(run, step, head, off, wide=True)
         return
     left, right = st.columns([3, 2], gap="large")
     with left:
-        draw_composition(run, step, trace, head)
+        draw_composition(run, step, trace, head, off)
     with right:
-        draw_copying(run, step, head)
+        draw_copying(run, step, head, off)
 
 
-def draw_composition(run: Run, step: int, trace: xr.Dataset, head: Head) -> None:
+def draw_composition(run: Run, step: int, trace: xr.Dataset, head: Head, off: tuple[Head, ...]) -> None:
     """Edges from heads to later heads; of a large model those of the kind that is shown, each takes its time."""
     headings.heading("Who reads whom", headings.COMPOSITION, "composition")
     if why_not := run.why_not("composition"):
@@ -56,7 +59,9 @@ def draw_composition(run: Run, step: int, trace: xr.Dataset, head: Head) -> None
         **state.control("into_box", into, lambda kind: state.update(into=kind)),
     )  # fmt: skip
     found = _compared(run, step, tuple(kind for kind in KINDS if kind == into or not ablation.is_large(run)))
-    picture = bipartite.picture(found.blob, into=into, roles=head_roles.words(trace, step), selected=head, most=MOST)
+    picture = bipartite.picture(
+        found.blob, into=into, roles=head_roles.words(trace, step), selected=head, most=MOST, off=off
+    )
     draw(picture, key="composition", on_change=state.focus_on)
     st.caption(
         f"Width: composition above that of random heads (mean {found.mean:.3f}, sd {found.sd:.4f}). Faint: below "
@@ -104,7 +109,7 @@ def _left_out(found: circuits.Composition, into: str) -> str:
     return f" Drawn are {own} and the {MOST} strongest of {sure:,} others."
 
 
-def draw_copying(run: Run, step: int, head: Head, *, wide: bool = False) -> None:
+def draw_copying(run: Run, step: int, head: Head, off: tuple[Head, ...], *, wide: bool = False) -> None:
     """The spectrum of the head in focus, and the score of all; `wide`: beside each other."""
     headings.heading("Who copies", headings.COPYING, "copying")
     if why_not := run.why_not("vocabulary"):
@@ -117,7 +122,7 @@ def draw_copying(run: Run, step: int, head: Head, *, wide: bool = False) -> None
     scores, own = st.columns([3, 2], gap="large") if wide else (st.container(), st.container())
     with scores:
         picture = headmap.picture(
-            found.scores, title="Copying score", selected=head,
+            found.scores, title="Copying score", selected=head, off=off,
             scale=theme.Scale("Copying", lo=-1, hi=1, palette="change"),
         )  # fmt: skip
         draw(picture, key="copying_map", on_change=state.focus_on)

@@ -228,18 +228,20 @@ def _positions(run: Run, step: int) -> Tensor:
 
 
 @st.cache_data(max_entries=64, show_spinner="Measuring attention by distance …", hash_funcs=OF_A_STEP)
-def stripes(run: Run, step: int) -> tuple[ByDistance, int]:
-    """On two copies of random tokens, one right after the other, and their period.
+def stripes(run: Run, step: int, off: tuple[Head, ...] = ()) -> tuple[ByDistance, int]:
+    """On two copies of random tokens, one right after the other, and their period; with some heads `off`.
 
     ValueError where the context or the vocabulary is too short.
     """
+    from tracer.ablate.planner import zeroed
     from tracer.analysis.by_distance import by_distance
     from tracer.data.probes import repeated
 
     model = loading.model(run, step)
     most = max(1, min(LONGEST_PERIOD, (min(model.n_ctx, model.d_vocab) - 1) // 2))
     probe = repeated(model.d_vocab, model.n_ctx, run.about.bos or 0, at=most)
-    return by_distance(model, probe.tokens), probe.period
+    with zeroed(model, probe.tokens, off):
+        return by_distance(model, probe.tokens), probe.period
 
 
 @dataclass(frozen=True)
@@ -315,23 +317,34 @@ class LogitParts:
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs=OF_A_STEP)
-def parts_of_logit(run: Run, step: int, tokens: tuple[int, ...]) -> LogitParts:
-    """ValueError where the logit is no sum of parts."""
+def parts_of_logit(run: Run, step: int, tokens: tuple[int, ...], off: tuple[Head, ...] = ()) -> LogitParts:
+    """With some heads `off`. ValueError where the logit is no sum of parts."""
     import torch
 
+    from tracer.ablate.planner import zeroed
     from tracer.analysis.logit_attribution import logit_attribution
 
-    found = logit_attribution(loading.model(run, step), torch.tensor([tokens])).squeeze("batch")
+    model, row = loading.model(run, step), torch.tensor([tokens])
+    with zeroed(model, row, off):
+        found = logit_attribution(model, row).squeeze("batch")
     arrays = (found[name].values for name in ("embed", "heads", "mlps", "biases", "logit"))
     return LogitParts(found.target.values.tolist(), *arrays)
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs=OF_A_STEP)
-def lens(run: Run, step: int, tokens: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """log p and rank of the next token if the model stopped before each layer and at its end, [layer1 pos]."""
+def lens(
+    run: Run, step: int, tokens: tuple[int, ...], off: tuple[Head, ...] = ()
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """log p and rank of the next token if the model stopped before each layer and at its end, [layer1 pos].
+
+    With some heads `off`.
+    """
     import torch
 
+    from tracer.ablate.planner import zeroed
     from tracer.analysis.logit_attribution import logit_lens
 
-    found = logit_lens(loading.model(run, step), torch.tensor([tokens])).squeeze("batch")
+    model, row = loading.model(run, step), torch.tensor([tokens])
+    with zeroed(model, row, off):
+        found = logit_lens(model, row).squeeze("batch")
     return found.log_p.values, found["rank"].values

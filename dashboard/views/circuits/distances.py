@@ -8,6 +8,7 @@ import numpy as np
 import streamlit as st
 
 from dashboard import navigation, state, theme
+from dashboard.shared import switches
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot
 from dashboard.views.circuits import data as circuits
@@ -78,12 +79,12 @@ def _link(label: str) -> None:
     )  # fmt: skip
 
 
-def draw_stripes(run: Run, step: int, head: Head) -> None:
-    """Every head's mean attention by distance; the one in focus stands out."""
+def draw_stripes(run: Run, step: int, head: Head, off: tuple[Head, ...] = ()) -> None:
+    """Every head's mean attention by distance, with some `off`; the one in focus stands out."""
     label = theme.head_label(*head)
     headings.heading("Attention by distance", headings.STRIPES, "stripes", lambda: _link(label))
     try:
-        found, period = circuits.stripes(run, step)
+        (found, period), (before, _) = circuits.stripes(run, step, off), circuits.stripes(run, step)
     except ValueError as error:
         st.caption(f"Its context or its vocabulary is too short for distances: {error}.")
         return
@@ -96,11 +97,13 @@ def draw_stripes(run: Run, step: int, head: Head) -> None:
     most = int(own.argmax())
     above = own[most] > found.uniform[most]
     looks = f"{label} looks most" if above else f"{label} prefers no distance; it looks most"
+    without = f", without {switches.named(off)}" if off else ""
+    copied = f": {before.values[head][target]:.2f} → {own[target]:.2f}" if off else ""
     st.caption(
-        f"On two copies of {period} random tokens. {looks} {_back(most)}: {own[most]:.2f} on average, "
+        f"On two copies of {period} random tokens{without}. {looks} {_back(most)}: {own[most]:.2f} on average, "
         f"{found.uniform[most]:.2f} for a head that attends evenly. {target} back stands what followed the earlier "
-        f"copy. Left out is the start token, where heads rest: it gets {found.rest[head]:.0%} of the attention of "
-        f"{label}."
+        f"copy{copied}. Left out is the start token, where heads rest: it gets {found.rest[head]:.0%} of the "
+        f"attention of {label}."
     )
     blob = curves.pack(
         np.arange(len(own)), np.array([found.values[one] for one in there]), [theme.head_label(*one) for one in there],

@@ -5,21 +5,22 @@ from __future__ import annotations
 import streamlit as st
 
 from dashboard import loading
-from dashboard.loading import ablation, prompt_tokens
-from dashboard.shared import choosers, prompts
+from dashboard.loading import ablation, head_scores, prompt_tokens
+from dashboard.shared import choosers, prompts, switches
 from dashboard.shared.asking import asked
 from dashboard.views.circuits import data
 from dashboard.views.circuits.composition import draw_layers
 from dashboard.views.circuits.distances import draw_positions, draw_stripes
 from dashboard.views.circuits.head_roles import draw_roles
-from dashboard.views.circuits.next_token import draw_prompt
+from dashboard.views.circuits.next_token import draw_next, draw_prompt
 from dashboard.views.circuits.trigrams import draw_trigrams
 from dashboard.views.circuits.vocabulary import draw_words
+from tracer.measures.aliases import Head
 
 
 def page() -> None:
     choosers.heading("Circuits", "What do heads do by their weights alone, and whose output do they read?")
-    chooser, stepper = st.columns([2, 5])
+    chooser, writing, stepper = choosers.row([4, 6, 9])
     with chooser:
         run = choosers.choose_run()
     if choosers.without_heads(run):
@@ -42,14 +43,17 @@ def page() -> None:
         prompt_tokens.tokenizer(run)
     except ValueError as error:
         choosers.refuse(str(error))
-    head = choosers.focus(trace, step)
+    head, off = choosers.focus(trace, step), switches.in_force(run, step, head_scores.head_exists(trace))
+    with st.container(key="circuits_next"):
+        draw_next(run, step, off)
+    _draw_switches(head, off)
     if why_not := data.why_unknown(run, step):
         st.info("The heads of this model cannot be told apart in its weights, so its circuits are not read. What they "
                 "do can be seen and tested on Heads, Find and Ablate.", icon=":material/schema:")  # fmt: skip
         st.text(why_not)
         draw_roles(trace, step)
     else:
-        draw_layers(run, step, trace, head)
+        draw_layers(run, step, trace, head, off)
         draw_roles(trace, step)
         draw_words(run, step, head, run.why_not("vocabulary"))
         draw_trigrams(run, step, head)
@@ -57,8 +61,20 @@ def page() -> None:
     with left:
         draw_positions(run, step, head)
     with right:
-        draw_stripes(run, step, head)
-    if why_not := run.why_not("attribution"):
-        st.caption(why_not)
-    else:
-        draw_prompt(run, step, head)
+        draw_stripes(run, step, head, off)
+    draw_prompt(run, step, head, off, writing)
+
+
+def _draw_switches(head: Head, off: tuple[Head, ...]) -> None:
+    """What is off, or what switching the head in focus off does; and the switches."""
+    with st.container(
+        key="circuits_switches", horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"
+    ):  # fmt: skip
+        if off:
+            writes = "they write" if len(off) > 1 else "it writes"
+            st.caption(f"Without {switches.named(off)}: {writes} nothing, and whatever runs on text is computed anew. "
+                       "Readings of weights stay.", width="content")  # fmt: skip
+        else:
+            st.caption("A head that is off writes nothing: the next token and its parts follow. Readings of weights "
+                       "stay.", width="content")  # fmt: skip
+        switches.draw_both(head, off, help="")

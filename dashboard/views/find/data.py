@@ -80,24 +80,32 @@ class HeadPeaks:
     from_kept: bool
     text: SearchedText
     search: Search
+    off: tuple[Head, ...] = ()
+    """Heads that wrote nothing; of kept patterns none."""
 
 
-OF_A_SEARCH: dict[str | type, Callable[[Any], Any]] = {HeadPeaks: lambda of: (*of_run(of.run), of.step, of.from_kept)}
+OF_A_SEARCH: dict[str | type, Callable[[Any], Any]] = {
+    HeadPeaks: lambda of: (*of_run(of.run), of.step, of.from_kept, of.off)
+}
 
 
-def search(run: Run, step: int, from_kept: bool = False) -> HeadPeaks:
-    """A search through what can be searched of this run."""
-    return HeadPeaks(run, step, from_kept, kept_text(run) if from_kept else text(run), _search(run, step, from_kept))
+def search(run: Run, step: int, from_kept: bool = False, off: tuple[Head, ...] = ()) -> HeadPeaks:
+    """A search through what can be searched of this run, with some heads `off` where the model reads it."""
+    searched = kept_text(run) if from_kept else text(run)
+    return HeadPeaks(run, step, from_kept, searched, _search(run, step, from_kept, off), off)
 
 
 @st.cache_resource(max_entries=8, show_spinner="Searching every head's looks …", hash_funcs=OF_A_STEP)
-def _search(run: Run, step: int, from_kept: bool) -> Search:
+def _search(run: Run, step: int, from_kept: bool, off: tuple[Head, ...]) -> Search:
     import torch
 
+    from tracer.ablate.planner import zeroed
     from tracer.analysis import max_activating
 
     if not from_kept:
-        return max_activating.search(loading.model(run, step), torch.from_numpy(text(run).tokens))
+        model, tokens = loading.model(run, step), torch.from_numpy(text(run).tokens)
+        with zeroed(model, tokens, off):
+            return max_activating.search(model, tokens)
     about, patterns = run.about, _patterns(run, step)
     causal = list(about.causal) or [True] * about.n_layers
     return max_activating.of_patterns(list(patterns), kept_text(run).tokens, causal)
@@ -151,6 +159,7 @@ def _attention(found: HeadPeaks, kind: str) -> np.ndarray:
     """[layer head look key_pos]: the top ones first, then the typical ones."""
     import torch
 
+    from tracer.ablate.planner import zeroed
     from tracer.analysis import max_activating
 
     model, search = loading.model(found.run, found.step), found.search
@@ -162,7 +171,9 @@ def _attention(found: HeadPeaks, kind: str) -> np.ndarray:
         ):
             for i, hit in enumerate(hits):
                 places[layer, head, first + i] = hit.sequence, hit.query
-    return max_activating.attention(model, torch.from_numpy(found.text.tokens), places)
+    tokens = torch.from_numpy(found.text.tokens)
+    with zeroed(model, tokens, found.off):
+        return max_activating.attention(model, tokens, places)
 
 
 @dataclass(frozen=True)

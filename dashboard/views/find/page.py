@@ -10,13 +10,13 @@ import streamlit as st
 from dashboard import state, theme
 from dashboard.loading import ablation, head_scores
 from dashboard.loading.kept import of_run
-from dashboard.shared import choosers, prompts
-from dashboard.shared.asking import asked
+from dashboard.shared import choosers, prompts, switches
+from dashboard.shared.asking import asked, is_wished
 from dashboard.shared.plots import table
 from dashboard.views.find import data as finding
 from dashboard.views.find.all_heads import draw_all_heads
 from dashboard.views.find.data import HeadPeaks
-from dashboard.views.find.passages import READ, choose_kind, draw_ends, draw_passages
+from dashboard.views.find.passages import READ, choose_kind, draw_ends, draw_passages, draw_top
 from dashboard.views.find.survey import draw_survey
 from tracer.measures.aliases import Head
 from tracer.store import Run
@@ -76,10 +76,15 @@ def _draw(run: Run, measure: str, kind: str) -> None:
     with aside:
         _draw_ranking(run, trace, step, measure, focus)
     with right:
+        if not steps:
+            _say_why_not(run)
+            return
         try:
-            found = _search(run, read) if steps else _say_why_not(run)
+            off, why_not = _off(run, trace, read)
+            draw_top(run, read, focus, step, off, why_not)
+            found = _search(run, read, off)
             if found is not None:
-                draw_passages(run, found, kind, focus, newest=step)
+                draw_passages(run, found, kind, focus, step, _before(run, found))
                 with aside:
                     draw_ends(found, kind, focus)
         except ValueError as error:
@@ -105,14 +110,37 @@ def _say_why_not(run: Run) -> None:
     st.info(f"{why} The ranking is of what was recorded.", icon=":material/search_off:")
 
 
-def _search(run: Run, step: int) -> HeadPeaks | None:
-    """The looks of every head; asks first where that takes long."""
+def _off(run: Run, trace: xr.Dataset, step: int) -> tuple[tuple[Head, ...], str]:
+    """The heads that are off in the text that the model reads, or why none can be."""
+    if prompts.can_read(run):
+        return switches.in_force(run, step, head_scores.head_exists(trace)), ""
+    why_not = f"{run.why_not('prompts')}: these patterns were kept with every head on"
+    if state.read().off:
+        st.caption(f"{why_not}.")
+    return (), f"{why_not}."
+
+
+def _search(run: Run, step: int, off: tuple[Head, ...]) -> HeadPeaks | None:
+    """The looks of every head; asks first where that takes long, of a large model for each set of heads."""
     from_kept = not prompts.can_read(run)
-    why = "This model is large: reading the text takes its time, for all heads at once."
-    return finding.search(run, step, from_kept) if asked(
-        f"search {run.dir}", "Search the text", key="search_text", at_once=from_kept or not ablation.is_large(run),
-        title="Where it looks", why=why, icon=":material/search:", type="primary",
+    without = f"Without {switches.named(off)}. " if off else ""
+    why = f"{without}This model is large: reading the text takes its time, for all heads at once."
+    return finding.search(run, step, from_kept, off) if asked(
+        _wish(run, off), "Search the text", key="search_text", at_once=from_kept or not ablation.is_large(run), why=why,
+        icon=":material/search:", type="primary",
     ) else None  # fmt: skip
+
+
+def _wish(run: Run, off: tuple[Head, ...]) -> str:
+    return f"search {run.dir} {off}"
+
+
+def _before(run: Run, found: HeadPeaks) -> HeadPeaks | None:
+    """The same with every head on; None where that would take long."""
+    if not found.off:
+        return found
+    at_once = not ablation.is_large(run) or is_wished(_wish(run, ()))
+    return finding.search(run, found.step) if at_once else None
 
 
 def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, focus: Head) -> None:
@@ -123,8 +151,12 @@ def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, focus: H
     }
     scale, known = _scale(measure, run, values[measure]), choosers.measure_of(run, measure)
     chance = "" if scale.chance is None else f" By chance it is {theme.fmt(scale.chance, known)}."
-    st.caption(f"{theme.unmarked(known.label)}, measured on {theme.unmarked(choosers.probe(run, measure))}.{chance} "
-               "Click a head to read its passages, a column to sort by it.")  # fmt: skip
+    said = "Click a head to read its passages, a column to sort by it."
+    if state.read().off:
+        said = "Recorded with every head on."
+    with st.container(key="ranking_said"):
+        st.caption(f"{theme.unmarked(known.label)}, measured on {theme.unmarked(choosers.probe(run, measure))}."
+                   f"{chance} {said}")  # fmt: skip
     by = values[measure]
     if measure == "induction":
         by = head_scores.above_control(trace, step)

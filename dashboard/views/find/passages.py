@@ -9,6 +9,7 @@ import streamlit as st
 
 from dashboard import navigation, state, theme
 from dashboard.loading import prompt_tokens
+from dashboard.shared import switches
 from dashboard.shared.figures import stops
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot, table
@@ -56,32 +57,47 @@ def choose_kind() -> str:
     )  # fmt: skip
 
 
-def draw_passages(run: Run, found: HeadPeaks, kind: str, head: Head, newest: int) -> None:
-    """The strongest looks and typical ones, as text; of a live run they stay until newer ones are asked for."""
-    label, looks, step = theme.head_label(*head), found.search.looks(kind, head), found.step
+def draw_top(run: Run, step: int, head: Head, newest: int, off: tuple[Head, ...], why_not: str) -> None:
+    """Whose passages follow, and the head's switch, or `why_not`; of a live run also what reads newer ones."""
+    label = theme.head_label(*head)
     with st.container(
         key="passages_head", horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", gap=None
     ):  # fmt: skip
         st.header(f"Where {label} looks", anchor=False, width="content")
-        moves = run.live or step != newest
-        if moves:
+        if _moves(run, step, newest):
             st.button(
                 f"Read step {newest:,}" if step != newest else f"Step {step:,}, the newest", key="read_newest",
                 icon=":material/refresh:", type="tertiary", disabled=step == newest,
                 on_click=lambda: st.session_state.pop(READ, None),
                 help=f"These passages are of step {step:,}. They stay while you read, and training goes on.",
             )  # fmt: skip
-    searched = f"Searched at step {step:,}:" if moves else "Searched"
+        switches.draw_both(head, off, why_not)
+
+
+def _moves(run: Run, step: int, newest: int) -> bool:
+    return run.live or step != newest
+
+
+def draw_passages(
+    run: Run, found: HeadPeaks, kind: str, head: Head, newest: int, before: HeadPeaks | None
+) -> None:  # fmt: skip
+    """The strongest looks and typical ones, as text; `before`: found with every head on, where that is known."""
+    label, looks, step = theme.head_label(*head), found.search.looks(kind, head), found.step
+    at = f" at step {step:,}" if _moves(run, step, newest) else ""
+    without = f" without {switches.named(found.off)}" if found.off else ""
+    searched = f"Searched{at}{without}{':' if at or without else ''}"
     n, tokens = found.text.tokens.shape[0], int((found.text.tokens >= 0).sum())
     if not looks:
         st.caption(f"{searched} {n} {found.text.what}, {tokens:,} tokens.")
         st.info(f"No token of them has a look of this kind in {label}.", icon=":material/search_off:")
         return
+    was = f"{_mean(before, kind, head)} → " if found.off and before is not None else ""
     note = f" Not held-out text: {found.text.note}." if found.text.note else ""
-    st.caption(
-        f"{searched} {n} {found.text.what}, {tokens:,} tokens, {looks:,} of them with such a look. "
-        f"The number of a passage is its {SCORES[kind]}.{note}"
-    )
+    with st.container(key="passages_said"):
+        st.caption(
+            f"{searched} {n} {found.text.what}, {tokens:,} tokens, {looks:,} of them with such a look. "
+            f"The number of a passage is its {SCORES[kind]}, on average {was}{_mean(found, kind, head)}.{note}"
+        )
     shown = finding.shown(found, kind, head)
     picture = passages.picture(
         shown.blob, rows=found.text.names, named=kind != "sharpest", digits=1 if kind == "farthest" else 2,
@@ -90,6 +106,10 @@ def draw_passages(run: Run, found: HeadPeaks, kind: str, head: Head, newest: int
     opened = draw(picture, key="passages")
     if opened is not None:
         _open(run, found, shown.hits[opened])
+
+
+def _mean(found: HeadPeaks, kind: str, head: Head) -> str:
+    return theme.fmt(found.search.mean(kind, head)) if kind == "farthest" else f"{found.search.mean(kind, head):.2f}"
 
 
 def draw_ends(found: HeadPeaks, kind: str, head: Head) -> None:

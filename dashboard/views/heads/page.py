@@ -12,12 +12,12 @@ from dashboard.loading import head_scores, prompt_attention, recorded_prompts, r
 from dashboard.shared import choosers, patterns, prompts, switches
 from dashboard.shared.comparing import choose_other, draw_comparison
 from dashboard.shared.export.page_file import draw_taking
+from dashboard.shared.guesses import draw_next
 from dashboard.shared.history import draw_history
 from dashboard.shared.mount import draw
 from dashboard.theme import unmarked
 from dashboard.views.heads.by_period import draw_induction
 from dashboard.views.heads.finder import choose_heads, draw_found
-from dashboard.views.heads.guesses import draw_next
 from dashboard.views.heads.scrub import draw_scrubber, make_room
 from dashboard.views.heads.token_view import draw_reading
 from dashboard.views.heads.why_here import draw_why

@@ -7,7 +7,10 @@ import torch
 from playwright.sync_api import expect
 
 import tracer
-from tests.browsing import query, settle, visit
+from tests.browser.thorough.test_find import heads, press
+from tests.browsing import number, query, settle, visit
+from tracer import data
+from tracer.analysis.max_activating import rows_of_text, search, strongest, typical
 
 pytestmark = pytest.mark.slow
 PROMPT = "5 7 9 11 5 7 9"
@@ -74,3 +77,71 @@ def test_a_click_on_the_switch(page, server, folder):
     page.reload()
     settle(page)
     expect(page.get_by_text("Without L0H0 and L0H1: they write nothing")).to_be_visible()
+
+
+def test_a_click_on_circuits(page, server, folder):
+    run, at = tracer.open_run(folder / "checkpoints" / "toy"), 5
+    tokens = torch.tensor([[run.about.bos, *map(int, PROMPT.split())]])
+    visit(page, f"{server}/circuits?run=toy&layer=0&head=1&token={at}&prompt={PROMPT.replace(' ', '+')}")
+    composition, parts = page.locator(".st-key-me-composition"), page.locator(".st-key-me-logit_heads")
+    switch = page.get_by_role("button", name="Switch L0H1")
+
+    def said():
+        settle(page)
+        cells = [number(text) for text in parts.locator("td.cell span:not(.sr)").all_inner_texts()]
+        return cells, " ".join(page.locator(".st-key-next_token").inner_text().split())
+
+    before, places = said(), [one.bounding_box() for one in (composition, parts, switch.locator("p"))]
+    switch.click()
+    expect(page.get_by_text("Without L0H1: it writes nothing")).to_be_visible()
+    after = said()
+    for (cells, _), model in ((before, run.model()), (after, cut(run.model(), 0, 1))):
+        found = tracer.logit_attribution(model, tokens).heads.sel(pos=at).squeeze("batch").values.ravel()
+        assert cells == pytest.approx(found.tolist(), abs=0.0051)
+    assert before[0] != after[0] and after[0][1] == 0
+    with torch.no_grad():
+        now, then = (one(tokens)[0, -1].softmax(-1) for one in (cut(run.model(), 0, 1), run.model()))
+    best = int(now.argmax())
+    assert f"{float(then[best]):.2f} → {float(now[best]):.2f}".replace("0.00", "<.01") in after[1]
+    assert "→" not in before[1]
+    for old, new in zip(places, [one.bounding_box() for one in (composition, parts, switch.locator("p"))], strict=True):
+        assert (new["x"], new["y"]) == pytest.approx((old["x"], old["y"]), abs=2)
+    assert page.locator(".bipartite").get_by_role("button", name="L0H1, off").count() == 1
+    assert query(page)["off"] == ["L0H1"]
+    page.get_by_role("button", name="All heads on").click()
+    expect(page.get_by_text("A head that is off writes nothing")).to_be_visible()
+    assert said() == before and "off" not in query(page)
+
+
+def test_a_click_on_find(page, server, folder):
+    run = tracer.open_run(folder / "checkpoints" / "toy")
+    n_ctx = run.config.model.n_ctx
+    tokens = data.build(run.config.data, n_ctx, run.config.seed).val(rows_of_text(n_ctx))[:, :n_ctx]
+    visit(page, f"{server}/find?run=toy&layer=1&head=2")
+    ranking = page.locator(".st-key-ranking")
+
+    def scores():
+        settle(page)
+        return [float(text) for text in page.locator(".passages li .num").all_inner_texts()]
+
+    def expected(model):
+        found = search(model, tokens)
+        hits = strongest(found, "sharpest", (1, 2)) + typical(found, "sharpest", (1, 2))
+        return pytest.approx([hit.score for hit in hits], abs=0.0051)
+
+    before, ranked = scores(), heads(page)
+    assert before == expected(run.model())
+    press(page, ranked.index("L0H1"))
+    switch, place = page.get_by_role("button", name="Switch L0H1"), ranking.bounding_box()
+    expect(switch).to_be_visible()
+    settle(page)
+    switch.click()
+    expect(page.get_by_text("Searched without L0H1:")).to_be_visible()
+    settle(page)
+    assert ranking.bounding_box() == place and query(page)["off"] == ["L0H1"]
+    press(page, ranked.index("L1H2"))
+    expect(page.get_by_role("heading", name="Where L1H2 looks")).to_be_visible()
+    after = scores()
+    assert after == expected(cut(run.model(), 0, 1)) and after != before and heads(page) == ranked
+    page.get_by_role("button", name=re.compile("^Open this passage on Heads")).first.click()
+    expect(page.get_by_text("Without L0H1: it writes nothing")).to_be_visible()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,12 +17,17 @@ OWN, OTHERS = 4, 250
 """Of more: the strongest that each head reads, those that read it, and the strongest of all."""
 
 
-def picture(blob: bytes, *, into: str, roles: Sequence[Sequence[str]], selected: Head, most: int = 60) -> Picture:
+def picture(
+    blob: bytes, *, into: str, roles: Sequence[Sequence[str]], selected: Head, most: int = 60,
+    off: Iterable[Sequence[int]] = (),
+) -> Picture:  # fmt: skip
     """`pack(...)`, the edges of one kind; `roles` [layer head] are words below the heads' labels; picks a head.
 
-    Of edges that stand out and do not touch the selected head, the `most` strongest are drawn.
+    Of edges that stand out and do not touch the selected head, the `most` strongest are drawn. Heads in `off` are
+    hatched.
     """
-    cue = {"into": into, "roles": [list(row) for row in roles], "most": most}
+    gone = [list(map(int, head)) for head in off]
+    cue = {"into": into, "roles": [list(row) for row in roles], "most": most, "off": gone}
     heads = len(roles[0])
     return Picture("bipartite", cue, blob, selected, as_head, 60 + heads * max(20, min(84, 440 // heads)))
 

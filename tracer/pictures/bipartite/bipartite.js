@@ -62,7 +62,8 @@ function makeBipartite(part) {
   const touches = (i) => isSame(readOf(i), part.cue.value) || isSame(readerOf(i), part.cue.value);
   const isFaintShown = (i) => count() <= FEW_EDGES || touches(i);
   const signed = (value, digits) => (value > 0 ? "+" : "") + numberOf(value, { digits, plain: true });
-  const roleOf = ([layer, one]) => part.cue.roles[layer][one];
+  const isOff = (one) => part.cue.off.some((other) => isSame(other, one));
+  const roleOf = ([layer, one]) => (isOff([layer, one]) ? "off" : part.cue.roles[layer][one]);
   const named = (one) => (roleOf(one) ? `${headName(one)}, ${roleOf(one)}` : headName(one));
   const widthOf = (i) => 1.25 + Math.max(0, above(i) / layout.most) * layout.thick;
   function endsOf(i) {
@@ -174,7 +175,7 @@ function makeBipartite(part) {
   }
   function buildHead(one) {
     const { w, h, x, y } = layout;
-    const name = h < 16 ? "head dot tiny" : w < 40 ? "head dot" : "head";
+    const name = `head${w < 40 ? " dot" : ""}${h < 16 ? " tiny" : ""}${isOff(one) ? " off" : ""}`;
     const node = button(name, w < 40 ? null : headName(one), nodes, () => take(one));
     node.style.cssText = `left:${x(one[0])}px;top:${y(one[1])}px;width:${w}px;height:${h}px`;
     if (roleOf(one) && w >= 96 && h >= 34) element("small", "", roleOf(one), node);
@@ -253,7 +254,7 @@ function makeBipartite(part) {
     },
     draw() {
       layOut();
-      const now = JSON.stringify([root.clientWidth, part.cue.roles, head.version]);
+      const now = JSON.stringify([root.clientWidth, part.cue.roles, part.cue.off, head.version]);
       if (now !== built) build();
       built = now;
       drawEdges();

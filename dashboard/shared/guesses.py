@@ -11,6 +11,7 @@ import streamlit as st
 
 from dashboard import theme
 from dashboard.loading import prompt_attention, prompt_tokens
+from tracer.measures.aliases import Head
 from tracer.pictures.payload import visible
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.store import Run
@@ -49,9 +50,12 @@ def draw_next(run: Run, shown: PromptPatterns, before: PromptPatterns) -> None:
     `before`: the same prompt with every head on.
     """
     now, then = prompt_attention.said(run, shown), prompt_attention.said(run, before)
-    if now is None or then is None:
-        return
-    off = shown.off
+    if now is not None and then is not None:
+        draw_said(run, now, then, shown.off)
+
+
+def draw_said(run: Run, now: Said, then: Said, off: tuple[Head, ...]) -> None:
+    """The line of what the model says `now`, with heads `off`, and said `then`, with every head on."""
     ids = likeliest(now.following, then.following)
     words = [visible(text, LONGEST) for text in prompt_tokens.strings(run, ids)]
     said = line(words, now.following[ids], then.following[ids] if off else None)

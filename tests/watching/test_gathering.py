@@ -77,7 +77,8 @@ def test_a_record_of_another_step_or_without_a_loss_has_none(step: int, told: bo
 def agreed(next_of: list[int], trouble: list[bool], mine: int) -> tuple[Gathering, str]:
     """What this process knows after a record at step 5, and why it can't go on: each process says by its own clock
     when the next record is, and whether it was asked to stop (the first one was)."""
-    probing = stand_in(Probing, model=nn.Linear(1, 1), params={}, heads=None, shape=(1, 2))
+    model, norms = nn.Linear(1, 1), {name: np.array(x) for name, x in NORMS.items()}
+    probing = stand_in(Probing, model=model, params=dict(model.named_parameters()), heads=None, shape=(1, 2))
     said = [{"next": np.array(x), "stop": np.array(i == 0), "trouble": np.array(bad)}
             for i, (x, bad) in enumerate(zip(next_of, trouble, strict=True))]  # fmt: skip
 
@@ -87,7 +88,7 @@ def agreed(next_of: list[int], trouble: list[bool], mine: int) -> tuple[Gatherin
 
     gathering = Gathering(stand_in(Ranks, world=2, split=[0], place=0, all=staticmethod(all_of)))
     gathering.trouble = "no memory" if trouble[mine] else ""
-    why = gathering.of_all({}, 5, updates(1.0, 10), {}, None, probing, next_of[mine], mine == 0)
+    why = gathering.of_all({}, 5, updates(1.0, 10), norms, None, probing, next_of[mine], mine == 0)
     assert not gathering.under_way
     return gathering, why
 

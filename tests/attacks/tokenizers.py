@@ -68,14 +68,14 @@ KINDS: dict[str, Callable[[], Rules]] = {
 
 def read(folder: str) -> None:
     """A prompt in the run's tokens, as a page shows it, of a model whose context has no end."""
-    from dashboard.loading import prompt_tokens
+    from tracer.analysis import run_prompts
     from tracer.data import encode_prompt
     from tracer.store import Run
 
     try:
         run = Run(Path(folder))
-        ids = encode_prompt(run.tokenizer, PROMPT, n_ctx=prompt_tokens.ENDLESS).tokens
-        prompt_tokens.strings(run, ids[:64])
+        ids = encode_prompt(run.tokenizer, PROMPT, n_ctx=run_prompts.ENDLESS).tokens
+        run_prompts.strings(run, ids[:64])
     except (ValueError, OSError, KeyError) as error:
         print(error)  # noqa: T201 - what was refused
         return

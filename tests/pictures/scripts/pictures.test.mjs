@@ -155,15 +155,16 @@ suite("scrubber", () => {
     assert.deepEqual(spanOf([3, Number.NaN, 1]), [1, 3]);
     assert.deepEqual(spanOf([2, 2]), [2, 3]);
   });
-  test("a file of its table has whole steps and exact values", () => {
-    const part = newPart({ value: 0, head: null, measure: "", scale: null, seen: 0, live: false });
+  test("a file of its table has whole steps, exact values and what happened", () => {
+    const events = [{ step: 900, low: 800, high: 950, label: "L0H1 turns to the token before" }];
+    const part = newPart({ value: 0, head: null, measure: "", scale: null, seen: 0, live: false, events });
     const view = makeScrubber(part);
     const arrays = { steps: Float64Array.of(0, 1000), loss: Float64Array.of(5.25, 1.23456), film: [MISSING, MISSING] };
     view.load({ measures: [], loss: "loss" }, arrays);
     view.draw();
     assert.deepEqual(part.root.children.at(-1).table.rows(), [
-      ["0", "5.25"],
-      ["1000", "1.23456"]
+      ["0", "5.25", ""],
+      ["1000", "1.23456", "L0H1 turns to the token before"]
     ]);
     view.end();
   });

@@ -368,7 +368,7 @@ function makeScrubber(part) {
       layout = { width: strip.clientWidth, loss, score: scores, lossRange: spanOf(loss), scoreRange };
       lossAt.node.hidden = !loss.some(Number.isFinite);
       scoreAt.node.hidden = !scores.some(Number.isFinite);
-      top.style.setProperty("--score", css(scoreColour()));
+      top.style.cssText = `--score: ${css(scoreColour())}`;
       lossAt.name.textContent = head.loss;
       scoreAt.name.textContent = scoreLabel();
       strip.ariaValueMax = `${count - 1}`;

@@ -98,7 +98,7 @@ def test_a_role_needs_no_model(open_page: Open, monkeypatch: pytest.MonkeyPatch)
 
 def test_ours_say_what_they_said(small_run: Run) -> None:
     """The first of these measures that is above 0.4 names a head."""
-    words = {"induction": "induction", "previous_token": "token before", "current_token": "own token",
+    words = {"induction": "induction", "previous_token": "previous token", "current_token": "own token",
              "first_token": "first token"}  # fmt: skip
     trace, rng = small_run.trace.load().copy(deep=True), np.random.default_rng(0)
     for name in words:

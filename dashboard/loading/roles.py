@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracer.analysis.head_roles import ROLES, Role, given_roles, role_codes
+from tracer.analysis.timeline import roles_at
 from tracer.named_code import ROLES as SETTING
 from tracer.named_code import remembered
 from tracer.pictures.atlas import Roles
-from tracer.store import nearest_row
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -40,4 +40,4 @@ def of_rows(trace: xr.Dataset, rows: list[int]) -> np.ndarray:
 
 def of_step(trace: xr.Dataset, step: int | None) -> Roles:
     """Those of every head at the record nearest to a step."""
-    return Roles(labels(), of_rows(trace, [nearest_row(trace["step"].values, step)])[0])
+    return roles_at(trace, step, table())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shutil
@@ -17,7 +18,7 @@ from tests.diagnosis.lessons import Lesson
 from tracer.analysis.training_curves import course, events
 from tracer.diagnosis import examine
 from tracer.pictures import payload
-from tracer.site import publish
+from tracer.site import publish, run_page
 from tracer.site.publish import OURS
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -77,8 +78,6 @@ def test_its_film_is_that_of_every_snapshot_with_events_and_roles(site: Path, tr
 
 
 def payload_of(mount: dict[str, Any]) -> bytes:
-    import base64
-
     return base64.b64decode(mount["blob"])
 
 
@@ -99,6 +98,20 @@ def test_the_index_leads_to_each_run(site: Path, trained_toy: Path) -> None:
     assert text.count("data:image/png;base64,") == 2  # light and dark
     for one in events(course(tracer.open_run(trained_toy).trace)):
         assert escape(one.happens) in text
+
+
+def test_what_takes_too_long_is_left_out_and_said(
+    trained_toy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in ("FILM_FLOPS", "PROOF_FLOPS"):
+        monkeypatch.setattr(run_page, limit, 0)
+    page = (publish([trained_toy], tmp_path).parent / f"{trained_toy.name}.html").read_text("utf-8")
+    notes, run = told(page), tracer.open_run(trained_toy)
+    (proof,) = [title for title in notes if title.startswith("Proof: ")]
+    layer, head = map(int, re.findall(r"\d+", proof))
+    assert f"tracer.ablate.verdict({run.name!r}, {layer}, {head})" in notes[proof]["left out"]
+    assert notes["Film"] == {"left out": f"{len(run.steps):,} snapshots take more than a minute here"}
+    assert "scrubber" not in mounts(page) and "atlas" in mounts(page)
 
 
 def test_names_and_texts_run_nothing(short_toy: Path, tmp_path: Path) -> None:

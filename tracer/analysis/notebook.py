@@ -17,12 +17,11 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from tracer.analysis.head_roles import ROLES, role_codes
-from tracer.analysis.timeline import events_of
+from tracer.analysis.head_roles import role_codes
+from tracer.analysis.timeline import events_of, roles_at
 from tracer.measures import MEASURES, PROBES, Measure, Setting, in_trace, measures_in
 from tracer.measures.aliases import Head
 from tracer.pictures import scrubber
-from tracer.pictures.atlas import Roles
 from tracer.pictures.page import Note
 from tracer.pictures.picture import Picture
 from tracer.pictures.portable import Told, heads_file
@@ -134,8 +133,8 @@ def run_file(
     cheap = 2 * int(run.meta.get("n_params", 0)) * len(tokens) * len(steps) <= FILM_FLOPS
     filmed = _filmed(run, tokens, shown, trace) if trace is not None and (cheap if film is None else film) else None
     chosen = head or strongest(measures[_known(measure, measures)])
-    recorded = trace is not None and bool(trace.sizes["step"]) and "layer" in trace.sizes
-    roles = _roles(trace, step) if trace is not None and recorded else None
+    has_roles = trace is not None and trace.sizes["step"] and "layer" in trace.sizes
+    roles = roles_at(trace, step) if trace is not None and has_roles else None
     events = events_of(trace) if trace is not None and filmed else []
     told = Told(
         run.name, release(), step, _text(prompt), snippet(run, prompt, step, chosen, measure, off),
@@ -215,11 +214,6 @@ def _filmed(run: Run, tokens: list[int], shown: PromptPatterns, trace: xr.Datase
     roles = role_codes(trace.isel(step=rows)) if "layer" in trace.sizes else None
     return scrubber.pack(steps, frames, values, measures, n=(n, n), factors=(factor, factor), causal=shown.causal,
                       loss_label=label, roles=roles)  # fmt: skip
-
-
-def _roles(trace: xr.Dataset, step: int) -> Roles:
-    row = nearest_row(trace["step"].values, step)
-    return Roles([role.label for role in ROLES], role_codes(trace.isel(step=[row]))[0])
 
 
 def _known(measure: str, measures: dict[str, np.ndarray]) -> str:

@@ -1,11 +1,15 @@
-"""What a training did, and when, in a few words: the marks on its timeline."""
+"""What a training did and when, and what its heads are called, as pictures take it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tracer.analysis.head_roles import ROLES, Role, role_codes
 from tracer.analysis.training_curves import course, events
+from tracer.pictures.atlas import Roles
 from tracer.pictures.scrubber import Event
+from tracer.store import nearest_row
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -17,3 +21,9 @@ def events_of(trace: xr.Dataset) -> list[Event]:
         Event(curve.change.midpoint, curve.change.low, curve.change.high, curve.happens)
         for curve in events(course(trace)) if curve.change
     ]  # fmt: skip
+
+
+def roles_at(trace: xr.Dataset, step: int | None, table: Sequence[Role] = ROLES) -> Roles:
+    """By what each head is called at the record nearest to a step (default: the last), by this table."""
+    row = nearest_row(trace["step"].values, step)
+    return Roles([role.label for role in table], role_codes(trace.isel(step=[row]), table)[0])

@@ -21,7 +21,7 @@ def publish(runs: tyro.conf.Positional[tuple[str, ...]], /, to: str = "site", pr
     from tracer.site import publish
 
     path = publish(runs, to, prompt=prompt)
-    files = sorted(path.parent.glob("*.html"))
-    say(f"{path}: {len(runs)} runs, {sum(file.stat().st_size for file in files) / 1e6:.1f} MB; open it, or copy the "
-        f"folder {to} to a web server")  # fmt: skip
+    size = sum(file.stat().st_size for file in path.parent.glob("*.html"))
+    say(f"{path} lists {len(runs)} run{'s' * (len(runs) > 1)}: open it, or copy the folder ({size / 1e6:.1f} MB) to a "
+        "web server")  # fmt: skip
     return 0

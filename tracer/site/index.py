@@ -12,13 +12,11 @@ from urllib.parse import quote
 import numpy as np
 
 from tracer.analysis import notebook
-from tracer.analysis.timeline import events_of
-from tracer.diagnosis import examine
 from tracer.diagnosis.verdict import RunVerdict, verdict
 from tracer.pictures.assets import text
 from tracer.pictures.montage import montage
 from tracer.pictures.page import document
-from tracer.site.run_page import when
+from tracer.site.run_page import Findings, when
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -43,13 +41,13 @@ class Card:
     """PNGs of every head's pattern, for light and for dark."""
 
 
-def card_of(run: Run, address: str) -> Card:
-    trace = run.trace
+def card_of(run: Run, found: Findings, address: str) -> Card:
+    trace = found.trace
     step = int(trace["step"].values[-1])
     shape = f"{trace.sizes['layer']} layers of {trace.sizes['head']} heads, " if "layer" in trace.sizes else ""
     line = f"{shape}{run.meta['n_params']:,} parameters, {run.status} at step {step:,}"
-    happened = tuple(f"{event.label}: {when(event)}" for event in events_of(trace))
-    return Card(run.name, address, line, verdict(examine(run)), happened, _pictures(trace))
+    happened = tuple(f"{event.label}: {when(event)}" for event in found.events)
+    return Card(run.name, address, line, verdict(found.health), happened, _pictures(trace))
 
 
 def index(cards: Sequence[Card]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tracer.site.index import Card, card_of, index
-from tracer.site.run_page import run_page
+from tracer.site.run_page import findings_of, run_page
 from tracer.store import Run, open_run
 
 INDEX = "index.html"
@@ -38,8 +38,9 @@ def publish(runs: Iterable[Run | str | Path], to: str | Path = "site", *, prompt
     folder.mkdir(parents=True, exist_ok=True)
     cards: list[Card] = []
     for run, name in zip(opened, names, strict=True):
-        _write(folder / name, run_page(run, prompt))
-        cards.append(card_of(run, name))
+        found = findings_of(run)
+        _write(folder / name, run_page(run, found, prompt))
+        cards.append(card_of(run, found, name))
     return _write(folder / INDEX, index(cards))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,7 @@ from tracer.analysis import notebook, run_prompts
 from tracer.analysis.head_roles import HeadRole, roles_in
 from tracer.analysis.timeline import events_of
 from tracer.analysis.training_curves import strongest
-from tracer.diagnosis import examine
+from tracer.diagnosis import Diagnosis, examine
 from tracer.diagnosis.verdict import verdict as verdict_of
 from tracer.measures import in_trace
 from tracer.measures.aliases import Head
@@ -32,27 +33,46 @@ MEASURES = ("induction", "entropy_normalised", "entropy")
 FILM_FLOPS = 1e12
 """What is filmed at most: a minute on one core."""
 PROOF_FLOPS = 1e12
-"""Forward passes of a proof: about 400 of 32 sequences."""
+PASSES = 50
+"""What a proof costs at most: half a minute on one core. Of the demo it is 47 passes over 32 sequences."""
 
 
-def run_page(run: Run, prompt: str | None = None) -> str:
-    """The file. `prompt`: the text that heads are shown on; by default the one that the dashboard begins with.
+@dataclass(frozen=True)
+class Findings:
+    """What both pages of a run say."""
 
-    A model that cannot be run here has its curves in place of heads. ValueError where nothing was recorded.
-    """
+    trace: xr.Dataset
+    events: list[Event]
+    health: Diagnosis
+
+
+def findings_of(run: Run) -> Findings:
+    """ValueError where nothing was recorded."""
     trace = run.trace
     if not trace.sizes["step"]:
         raise ValueError(f"{run.name} has recorded nothing yet: publish it once it has")
+    return Findings(trace, events_of(trace), examine(run))
+
+
+def run_page(run: Run, found: Findings, prompt: str | None = None) -> str:
+    """The file. `prompt`: the text that heads are shown on; by default the one that the dashboard begins with.
+
+    A model that cannot be run here has its curves in place of heads. What would take too long is left out, and the
+    page says so.
+    """
+    trace = found.trace
     measure = measure_of(trace)
     head = strongest(trace)
     history = None if measure is None else _history(run, trace, measure, head)
-    notes = [*_happened(events_of(trace)), *_roles(trace), _health(run), *_proof(run, trace), _facts(run, trace)]
+    notes = [*_happened(found.events), *_roles(trace), _health(found.health), *_proof(run, trace), _facts(run, trace)]
     if run.why_not("prompts") or measure is None or not run.steps:
         return _without_heads(run, trace, history, measure, notes)
     text = run_prompts.example(run) if prompt is None else prompt
     given = text if run_prompts.tokenizer(run) is not None else run_prompts.encode(run, text).tokens
     n = len(run_prompts.encode(run, text).tokens)
     film = 2 * run.meta["n_params"] * n * len(run.steps) <= FILM_FLOPS
+    if not film:
+        notes.append(Note("Film", terms=[("left out", f"{len(run.steps):,} snapshots take more than a minute here")]))
     return notebook.run_file(run, given, None, head, measure, film, more=notes, history=history)
 
 
@@ -105,8 +125,7 @@ def _role(one: HeadRole) -> str:
     return f"{one.role.label} {one.value:.2f}{interval}, control {one.control:.2f}"
 
 
-def _health(run: Run) -> Note:
-    found = examine(run)
+def _health(found: Diagnosis) -> Note:
     terms = [(one.title, one.evidence) for one in found.findings]
     return Note(f"Health: {verdict_of(found).text}", terms=terms or [("looked for", ", ".join(found.looked_for))])
 
@@ -114,16 +133,20 @@ def _health(run: Run) -> Note:
 def _proof(run: Run, trace: xr.Dataset) -> list[Note]:
     """The card of the strongest induction head, where there is one and the model is small."""
     head = strongest(trace)
-    cost = 2 * run.meta["n_params"] * 400 * 32 * (run.about.n_ctx or 0)
-    if head is None or not run.steps or run.why_not("prompts") or cost > PROOF_FLOPS:
+    if head is None or not run.steps or run.why_not("prompts"):
         return []
     from tracer.ablate import verdict
+    from tracer.ablate.verdict_card import SEQUENCES
 
+    title, cost = f"Proof: {head_label(*head)}", 2 * run.meta["n_params"] * PASSES * SEQUENCES * (run.about.n_ctx or 0)
+    if cost > PROOF_FLOPS:
+        code = f"print(tracer.ablate.verdict({run.name!r}, {head[0]}, {head[1]}))"
+        return [Note(title, terms=[("left out", f"it takes more than half a minute here: {code}")])]
     try:
-        card = verdict(run, *head)
-    except ValueError:  # of this model not all tests can be made
-        return []
-    return [Note(f"Proof: {head_label(*head)}", code=str(card), wide=True)]
+        card = str(verdict(run, *head))
+    except ValueError as error:
+        return [Note(title, terms=[("not tested", str(error))])]
+    return [Note(title, code=card, wide=True)]
 
 
 def _facts(run: Run, trace: xr.Dataset) -> Note:

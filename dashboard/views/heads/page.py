@@ -85,15 +85,14 @@ def _draw(run: Run, measure: str, steps: list[int], read: Read) -> None:
     timeline = make_room(steps)
     step = choosers.settle_step(steps)
     switched = prompts.can_read(run)
-    off = switches.existing(head_scores.head_exists(trace)) if switched else ()
     try:
         before = read(step, ())
     except ValueError as error:  # a damaged snapshot: the others can still be gone to
         with timeline:
             choosers.choose_step(run, steps)
         choosers.refuse(str(error))
-    shown = _without(off, lambda: read(step, off)) if off else before
-    shown = before if shown is None else shown
+    off = switches.in_force(run, step, head_scores.head_exists(trace)) if switched else ()
+    shown = read(step, off) if off else before
 
     def see(step: int) -> PromptPatterns:
         return read(step, shown.off)
@@ -131,16 +130,6 @@ def _draw(run: Run, measure: str, steps: list[int], read: Read) -> None:
     draw_taking(run, shown, focus, measure)
     with timeline:  # drawn last: its frames take longest
         draw_scrubber(run, trace, steps, see, focus, measure, film)
-
-
-def _without(off: tuple[Head, ...], read: Callable[[], PromptPatterns]) -> PromptPatterns | None:
-    """The prompt with heads off; None, and the reason, where these can't be."""
-    try:
-        return read()
-    except ValueError as error:
-        st.warning(f"{switches.named(off)} cannot be switched off here: every head is on.", icon=":material/block:")
-        st.text(str(error))
-        return None
 
 
 def _draw_atlas(

@@ -9,30 +9,8 @@
 
 const LEVELS = 39; // of a payload's thumbnails; those of a frame are brought down to as many
 const LABELLED = 72; // pixels of a tile from which on it has a label, a role and a switch
-const FOOT = 18; // pixels of the line of roles
-const [NO_ROLE, ROLE_UNKNOWN, ROLE_UNSAID] = [0, 254, 255];
-const SWITCH = { width: 26, height: 14, margin: 6 }; // in a corner that a causal head leaves empty
 
 export default (args) => live(args, makeAtlas);
-
-/** The heads of a layer from left to right, the largest value first; what was not measured comes after, then gaps. */
-function strongestFirst(values) {
-  const strength = values.map((value) => (value == null ? -Infinity : Number.isNaN(value) ? -Number.MAX_VALUE : value));
-  const order = values.map((_, i) => i);
-  return order.sort((a, b) => (strength[a] === strength[b] ? a - b : strength[b] - strength[a]));
-}
-
-/** The brightest of every pool of cells of one head. @param {Uint8Array} thumbs */
-function pooled(thumbs, start, [rows, cols], [poolQ, poolK], into) {
-  const wide = Math.ceil(cols / poolK);
-  const block = Uint16Array.from({ length: cols }, (_, k) => k / poolK); // dividing for every cell would take long
-  into.fill(0);
-  for (let q = 0, i = start; q < rows; q++) {
-    const row = Math.floor(q / poolQ) * wide;
-    for (let k = 0; k < cols; k++, i++) if (thumbs[i] > into[row + block[k]]) into[row + block[k]] = thumbs[i];
-  }
-  return into;
-}
 
 /** @param {Part} part @returns {View} */
 function makeAtlas(part) {
@@ -85,7 +63,6 @@ function makeAtlas(part) {
     if (!roles || code === ROLE_UNSAID) return "";
     return { [NO_ROLE]: "no role", [ROLE_UNKNOWN]: "role unknown" }[code] ?? roles.labels[code - 1];
   }
-  const isNamed = (role) => !["", "no role", "role unknown"].includes(role);
   const held = () => (chosen() && exists(chosen()) ? chosen() : null);
   const isOff = (one) => (part.cue.value?.off ?? part.cue.off ?? []).some((other) => String(other) === String(one));
   const allHeads = () => Array.from({ length: layers * heads }, (_, i) => [Math.floor(i / heads), i % heads]);
@@ -294,10 +271,10 @@ function makeAtlas(part) {
     fillRound(ctx, isMeasured ? scores.tints[code] : theme.faint, x, y, cell, strip, [4, 4, 0, 0]);
     const [tall, wide] = tile;
     ctx.drawImage(sheet, index * wide, layer * tall, wide, tall, x + 1, y + strip, cell - 2, cell - 1);
-    if (gone) hatch(ctx, x + 1, y + strip, cell - 2, cell - 1);
-    if (foot) drawRole(ctx, roleOf(one), x, y + high - foot, cell);
+    if (gone) hatch(ctx, theme, x + 1, y + strip, cell - 2, cell - 1);
+    if (foot) drawRole(ctx, theme, roleOf(one), x, y + high - foot, cell);
     if (hasSwitches() && labels)
-      drawSwitch(ctx, x + cell - SWITCH.margin - SWITCH.width, y + strip + SWITCH.margin, gone);
+      drawSwitch(ctx, theme, x + cell - SWITCH.margin - SWITCH.width, y + strip + SWITCH.margin, gone);
     const dim = !fits(one);
     if (dim) fillRound(ctx, css(theme.page, 0.75), x - 1, y - 1, cell + 2, high + 2, 4);
     const ink = dim ? css(theme.muted) : isMeasured ? scores.inks[code] : inkOn(theme.faint);
@@ -310,41 +287,6 @@ function makeAtlas(part) {
     const taken = (named ? label.length * letter + 2 * margin + (labels ? 2 : 0) : 0) + (labels ? 0 : margin);
     if (!scale || strip <= 6 || text.length * letter > cell - taken) return null;
     return { ink, text, x: named ? x + cell - margin : x + cell / 2, y: middle };
-  }
-  /** Over the pattern of a head that writes nothing. */
-  function hatch(ctx, x, y, width, height) {
-    fillBox(ctx, css(part.theme.page, 0.72), x, y, width, height);
-    ctx.save();
-    ctx.beginPath();
-    ctx.rect(x, y, width, height);
-    ctx.clip();
-    ctx.lineWidth = 1;
-    const step = width < 34 ? 4 : 7;
-    for (let at = -height; at < width; at += step)
-      strokeLine(ctx, part.theme.muted, x + at, y + height, x + at + height, y);
-    ctx.restore();
-  }
-  function drawRole(ctx, role, x, y, width) {
-    const { theme } = part;
-    fillRound(ctx, theme.page, x + 1, y, width - 2, FOOT - 1, [0, 0, 3, 3]);
-    const [weight, colour] = isNamed(role) ? [600, theme.text] : [400, theme.muted];
-    const font = ctx.font;
-    writeText(ctx, role, x + 6, y + FOOT / 2 + 0.5, {
-      colour,
-      font: `${weight} 11px ${theme.sans}`,
-      align: "left",
-      most: width - 10
-    });
-    ctx.font = font;
-  }
-  function drawSwitch(ctx, x, y, gone) {
-    const { theme } = part;
-    const { width, height } = SWITCH;
-    const middle = height / 2;
-    fillRound(ctx, theme.page, x - 2, y - 2, width + 4, height + 4, middle + 2);
-    fillRound(ctx, theme.muted, x, y, width, height, middle);
-    if (gone) fillRound(ctx, theme.page, x + 1, y + 1, width - 2, height - 2, middle - 1);
-    fillDisc(ctx, gone ? theme.muted : theme.page, gone ? x + middle : x + width - middle, y + middle, middle - 3);
   }
   function drawNames(ctx) {
     // of columns and rows, where the strips have no room for them

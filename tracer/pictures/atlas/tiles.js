@@ -1,0 +1,61 @@
+// A tile of the atlas: its order in a row, its pooled pattern, its role, its switch, and what shows that it is off.
+
+const FOOT = 18; // pixels of the line of roles
+const [NO_ROLE, ROLE_UNKNOWN, ROLE_UNSAID] = [0, 254, 255];
+const SWITCH = { width: 26, height: 14, margin: 6 }; // in a corner that a causal head leaves empty
+
+const isNamed = (role) => !["", "no role", "role unknown"].includes(role);
+
+/** The heads of a layer from left to right, the largest value first; what was not measured comes after, then gaps. */
+function strongestFirst(values) {
+  const strength = values.map((value) => (value == null ? -Infinity : Number.isNaN(value) ? -Number.MAX_VALUE : value));
+  const order = values.map((_, i) => i);
+  return order.sort((a, b) => (strength[a] === strength[b] ? a - b : strength[b] - strength[a]));
+}
+
+/** The brightest of every pool of cells of one head. @param {Uint8Array} thumbs */
+function pooled(thumbs, start, [rows, cols], [poolQ, poolK], into) {
+  const wide = Math.ceil(cols / poolK);
+  const block = Uint16Array.from({ length: cols }, (_, k) => k / poolK); // dividing for every cell would take long
+  into.fill(0);
+  for (let q = 0, i = start; q < rows; q++) {
+    const row = Math.floor(q / poolQ) * wide;
+    for (let k = 0; k < cols; k++, i++) if (thumbs[i] > into[row + block[k]]) into[row + block[k]] = thumbs[i];
+  }
+  return into;
+}
+
+/** Over the pattern of a head that writes nothing. */
+function hatch(ctx, theme, x, y, width, height) {
+  fillBox(ctx, css(theme.page, 0.72), x, y, width, height);
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(x, y, width, height);
+  ctx.clip();
+  ctx.lineWidth = 1;
+  const step = width < 34 ? 4 : 7;
+  for (let at = -height; at < width; at += step) strokeLine(ctx, theme.muted, x + at, y + height, x + at + height, y);
+  ctx.restore();
+}
+/** The line below a pattern. */
+function drawRole(ctx, theme, role, x, y, width) {
+  fillRound(ctx, theme.page, x + 1, y, width - 2, FOOT - 1, [0, 0, 3, 3]);
+  const [weight, colour] = isNamed(role) ? [600, theme.text] : [400, theme.muted];
+  const font = ctx.font;
+  writeText(ctx, role, x + 6, y + FOOT / 2 + 0.5, {
+    colour,
+    font: `${weight} 11px ${theme.sans}`,
+    align: "left",
+    most: width - 10
+  });
+  ctx.font = font;
+}
+/** In a corner that a causal head leaves empty. */
+function drawSwitch(ctx, theme, x, y, gone) {
+  const { width, height } = SWITCH;
+  const middle = height / 2;
+  fillRound(ctx, theme.page, x - 2, y - 2, width + 4, height + 4, middle + 2);
+  fillRound(ctx, theme.muted, x, y, width, height, middle);
+  if (gone) fillRound(ctx, theme.page, x + 1, y + 1, width - 2, height - 2, middle - 1);
+  fillDisc(ctx, gone ? theme.muted : theme.page, gone ? x + middle : x + width - middle, y + middle, middle - 3);
+}

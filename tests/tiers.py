@@ -26,7 +26,10 @@ PARTS = (
     "training.job", "training.loop", "training.optim", "training.own_loss", "training.probe_recorder",
     "training.qk_clip", "watching",
 )  # fmt: skip
-FIRST_ALONE = {"browser", "cli", "dashboard", "diagnosis", "pictures", "specimens", "store", "training", "watching"}
+FIRST_ALONE = {
+    "browser", "cli", "dashboard", "diagnosis", "export", "pictures", "questions", "specimens", "store", "training",
+    "watching",
+}  # fmt: skip
 """Folders whose tests of the first tier do not run again with signatures checked: of them the second has more cases."""
 T = TypeVar("T")
 

@@ -62,6 +62,12 @@ def film_of(
     return Film(timeline, reels, len(missing))
 
 
+def loss_of(trace: xr.Dataset, rows: list[int]) -> tuple[str, np.ndarray]:
+    """The loss of a timeline at these rows, [row], and its name: of held-out text where that was measured."""
+    loss = next((name for name in LOSSES if head_scores.holds(trace, name)), None)
+    return LOSSES.get(loss or "", "loss"), trace[loss].values[rows] if loss else np.full(len(rows), np.nan)
+
+
 def cheap(run: Run, shown: PromptPatterns, steps: list[int]) -> bool:
     """May these steps be filmed unasked? Kept patterns only have to be read; a click on a switch waits for no film."""
     if not _reads(shown):
@@ -110,15 +116,15 @@ def _blob(
     _reel: Reel,
 ) -> bytes:  # fmt: skip
     """Packed again only when a snapshot came, or a recorded row that is nearer to one."""
-    loss = next((name for name in LOSSES if head_scores.holds(_trace, name)), None)
+    label, loss = loss_of(_trace, list(rows))
     n = max(q for q, _ in _shown.sizes), max(k for _, k in _shown.sizes)
     cells = next((_reel[step].shape[2:] for step in filmed), (1, 1))
     return scrubber.pack(
         steps, {step: _reel[step] for step in filmed},
-        _trace[loss].values[list(rows)] if loss else np.full(len(steps), np.nan),
+        loss,
         {name: _trace[name].values[list(rows)] for name in measures},
         n=n, factors=(-(-n[0] // cells[0]), -(-n[1] // cells[1])), causal=_shown.causal,
-        loss_label=LOSSES.get(loss or "", "loss"), reel=name,
+        loss_label=label, reel=name,
         roles=roles.of_rows(_trace, list(rows)) if head_scores.has_heads(_trace) else None,
     )  # fmt: skip
 

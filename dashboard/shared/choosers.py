@@ -42,13 +42,13 @@ def heading(title: str, question: str) -> None:
     st.session_state.update(run_bar_place=bar, share_place=share, refused_place=refused)
 
 
-def row(spec: Sequence[int], grows: int | None = None) -> Sequence[DeltaGenerator]:
-    """Places for a page's choices, as high as one before it is there; on a phone the first two stay side by side.
+def row(others: Sequence[int], grows: int | None = None) -> Sequence[DeltaGenerator]:
+    """Places for the run, a fifth on every page, and a page's other choices, as high as one before it is there.
 
-    `grows`: the place of a choice that takes more lines the more is chosen.
+    On a phone the first two stay side by side. `grows`: the place of a choice that takes more lines the more is chosen.
     """
     with st.container(key="choosers"):
-        columns = st.columns(spec, vertical_alignment="bottom")
+        columns = st.columns([sum(others) / 4, *others], vertical_alignment="bottom")
     return [
         column.container(
             key=f"choice-{i}", height="content" if i == grows else CHOICE, border=False, vertical_alignment="bottom"
@@ -125,22 +125,6 @@ def choose_axis() -> None:
                          **state.control("axis_box", shown, lambda axis: state.update(log=axis == "log")))  # fmt: skip
 
 
-def choose_step(run: Run, steps: list[int] | None = None) -> int:
-    """A slider over the snapshots, or over `steps`; until somebody chooses, the last one (the newest of a live run)."""
-    steps = run.steps if steps is None else steps
-    if not steps:
-        st.info(f"{theme.unmarked(run.name)} has no snapshot yet: the first one is written when training starts.")
-        st.stop()
-    wanted = settle_step(steps)
-    if len(steps) == 1:
-        return wanted
-    return st.select_slider(
-        "Step", steps, help="Updates made when these weights were kept",
-        format_func=lambda step: "newest" if run.live and step == steps[-1] else f"{step:,}",
-        **state.control("step_box", wanted, lambda step: state.update(step=None if step == steps[-1] else step)),
-    )  # fmt: skip
-
-
 def settle_step(steps: list[int]) -> int:
     """The step in force of those that the page has; where it lacks the chosen one, this one is chosen from now on."""
     step = step_in_force(steps)
@@ -166,12 +150,6 @@ def choose_measure(run: Run, label: str, offered: list[str]) -> str:
         label, offered, format_func=lambda name: measure_of(run, name).label, help=explanation(measure, run),
         **state.control("measure_box", measure, lambda name: state.update(measure=name)),
     )  # fmt: skip
-
-
-def choose_record(run: Run) -> None:
-    """The same slider over every recorded step, of which there are more than snapshots."""
-    if (trace := loading.so_far(run)) is not None:
-        choose_step(run, trace["step"].values.tolist())
 
 
 def recorded(run: Run) -> xr.Dataset | None:

@@ -76,7 +76,7 @@ def choose_other(run: Run, steps: list[int], prompt: bool = True, *, place: Delt
     if not steps:
         return
     step = choosers.step_in_force(steps)
-    with place.popover("Compare with …", icon=":material/compare_arrows:", width="stretch"):
+    with place.popover("Compare with …", icon=":material/compare_arrows:", width="content"):
         st.caption("Choose one of these, or several: the rest stays as on this page.")
         other = _choose_run(run)
         if other is not None:

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.slow
 
 
 def says(panel, brackets, space):
-    expect(panel.get_by_text(f"one snapshot back or on{brackets}", exact=True)).to_be_visible()
+    expect(panel.get_by_text(f"one step back or on along the timeline{brackets}", exact=True)).to_be_visible()
     expect(panel.get_by_text(f"play training, or stop it{space}", exact=True)).to_be_visible()
 
 
@@ -37,4 +37,4 @@ def test_keys_are_listed_and_do_what_they_say(page, server):
     expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
     settle(page)
     page.keyboard.press("?")
-    says(panel, ", where a page has a step", ", on Heads")
+    says(panel, *2 * [", where a page has a timeline"])

@@ -103,7 +103,7 @@ def test_of_a_large_model_only_what_is_shown_is_compared(
     st.cache_resource.clear()
     app = open_page("circuits", run="tiny", step=20)
     assert "reading the weights of every head takes its time" in captions(app)
-    assert not app.get("bidi_component")
+    assert "composition" not in was_drawn(app)
     app.button(key="read_weights").click().run()
     for into in ("k", "v"):
         app.segmented_control(key="into_box").set_value(into).run()

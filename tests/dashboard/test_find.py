@@ -96,7 +96,7 @@ def test_of_a_copy_the_step_is_its_own(open_page: Open, copy_run: Callable[..., 
     app = open_page("find", run="tiny")
     app.selectbox(key="run_box").select("shorter").run()
     assert not app.error and sent(app, "passages")[0]["passages"]
-    assert app.select_slider(key="step_box").value == 20
+    assert sent(app, "scrubber")[2]["value"] == 20
 
 
 @pytest.mark.parametrize("kind", list(section.KINDS))
@@ -189,7 +189,7 @@ def test_nothing_recorded_yet(open_page: Open, workplace: Any, monkeypatch: pyte
 
 
 def test_an_interrupted_run_of_kept_prompts_is_at_one_step(
-    request: pytest.FixtureRequest, copy_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, copy_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, sent: Any
 ) -> None:
     """Its last record came after the last patterns that it kept."""
     run = copy_run("cut", status="training")
@@ -198,7 +198,7 @@ def test_an_interrupted_run_of_kept_prompts_is_at_one_step(
     monkeypatch.setattr(prompts, "can_read", lambda _: False)
     share = "from dashboard.shared.export.page_file import draw_page_taking\ndraw_page_taking('find', 'Find')\n"
     app = opener(request, share)("find", run="cut")
-    assert run.trace["step"].values[-1] == 25 and app.select_slider(key="step_box").value == 20
+    assert run.trace["step"].values[-1] == 25 and sent(app, "scrubber")[2]["value"] == 20
     points = np.concatenate([trace.x for trace in shown(app, "all_heads").data])
     np.testing.assert_allclose(points, run.trace["previous_token"].sel(step=20).values.ravel(), rtol=1e-6)
     assert any("step=20" in code.value for code in app.code)

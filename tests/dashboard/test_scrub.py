@@ -1,4 +1,4 @@
-"""The timeline on the Heads page: what the browser gets, what a commit changes, and what it costs nothing to repeat."""
+"""The timeline: what the browser gets, what a commit changes, and what it costs nothing to repeat."""
 
 from __future__ import annotations
 
@@ -151,10 +151,32 @@ def test_a_held_cell_is_read_exactly(open_page: Open, sent: Any, small_run: Run)
     assert "Pin a cell to read its exact value here." in [t.value for t in app.text]
 
 
-def test_a_damaged_snapshot_leaves_the_way_to_the_others(open_page: Open, copy_run: Callable[..., Run]) -> None:
+def test_a_damaged_snapshot_leaves_the_way_to_the_others(
+    open_page: Open, copy_run: Callable[..., Run], sent: Any
+) -> None:  # fmt: skip
     broken = copy_run("broken", created="2026-02-03T00:00:00+00:00")
     (broken.dir / "snapshots" / "000020.safetensors").write_bytes(b"cut off")
     app = open_page("heads", run="broken", step=20)
-    assert app.error and app.select_slider(key="step_box").value == 20
-    app.select_slider(key="step_box").set_value(10).run()
-    assert not app.error and "scrubber" in was_drawn(app)
+    assert app.error and sent(app, "scrubber")[2]["value"] == 20
+    pick(app, "scrubber", 10)
+    assert not app.error and "atlas" in was_drawn(app)
+
+
+@pytest.mark.parametrize("name", ["training", "phases", "gradients", "ablate", "circuits", "find"])
+def test_every_page_about_a_run_has_it(name: str, open_page: Open, sent: Any, small_run: Run) -> None:
+    """Its loss, and the score of the one head that is in focus; steps of the page, of which one is picked."""
+    app = open_page(name, run="tiny", layer=1, head=2, measure="previous_token")
+    header, arrays, cue = sent(app, "scrubber")
+    trace = small_run.trace
+    snapshots = name in ("ablate", "circuits", "find")
+    steps = small_run.steps if snapshots else trace["step"].values.tolist()
+    assert arrays["steps"].tolist() == steps and (arrays["film"] == scrubber.NONE).all()
+    rows = [nearest_row(trace["step"].values, step) for step in steps]
+    np.testing.assert_array_equal(arrays["loss"], trace["val_loss"].values[rows].astype(np.float32))
+    assert (header["measures"], header["only"], cue["head"]) == (["previous_token"], [1, 2], [1, 2])
+    lo, hi = header["ranges"][0]
+    expected = trace["previous_token"].values[rows, 1, 2]
+    np.testing.assert_allclose(lo + arrays["measure0"] / 65534 * (hi - lo), expected, atol=1e-4)
+    assert cue["value"] == steps[-1]
+    pick(app, "scrubber", 10)
+    assert app.session_state["selection"].step == 10 and sent(app, "scrubber")[2]["value"] == 10

@@ -268,7 +268,7 @@ def test_a_name_in_a_divergence_is_not_markdown(open_page, copy_run):
     assert "`**x** <img src=x>` in layer 1" in open_page("training", run="broken").error[0].value
 
 
-def test_a_live_run_shows_what_is_left_and_follows_the_newest(open_page, copy_run):
+def test_a_live_run_shows_what_is_left_and_follows_the_newest(open_page, copy_run, sent):
     run = copy_run("alive", status="training")
     meta = json.loads((run.dir / "run.json").read_text())
     meta["config"]["steps"] = 100
@@ -280,7 +280,7 @@ def test_a_live_run_shows_what_is_left_and_follows_the_newest(open_page, copy_ru
         lock.release()
     assert header_says(app, "◐ training", "step 30 of 100") and not {"Status", "Step"} & set(facts(app))
     assert "Time left" in facts(app)
-    assert app.select_slider[0].proto.options[-1] == "newest"
+    assert sent(app, "scrubber")[2]["live"]
 
 
 def test_a_run_without_a_trace_is_refused_kindly(open_page, copy_run, workplace):

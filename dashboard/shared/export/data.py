@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dashboard import loading
-from dashboard.loading import events, head_scores, prompt_film, recorded_prompts, roles, token_reading
+from dashboard.loading import course, head_scores, prompt_film, recorded_prompts, roles, token_reading
 from dashboard.shared.export.drawing import css_name
 from tracer.analysis import notebook
 from tracer.measures import MEASURES, Measure, Setting, in_trace, probe_words
@@ -43,7 +43,7 @@ def heads(
     return heads_file(
         shown, told, measures=measures, focus=focus, measure=measure, norms=token_reading.norms(run, shown),
         scales={name: of_measure(known[name], setting, values) for name, values in measures.items()}, film=film,
-        token=token, roles=roles.of_step(trace, shown.step), events=events.of_run(run),
+        token=token, roles=roles.of_step(trace, shown.step), events=course.events(run),
         history=next((part for key, part in _drawn(given).items() if key in HISTORY), None),
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ from dashboard.loading.ablation import Setup
 from dashboard.shared import choosers, prompts, switches
 from dashboard.shared.comparing import choose_other
 from dashboard.shared.mount import draw
+from dashboard.stage import timeline
 from dashboard.views.ablate.answer import draw_costs, draw_replacements
 from dashboard.views.ablate.beside import draw_beside
 from dashboard.views.ablate.card import draw_card
@@ -47,7 +48,7 @@ SNIPPET = """with tracer.watch(model) as watcher:
 
 def page() -> None:
     choosers.heading("Ablate", "What breaks when these heads are switched off?")
-    chooser, stepper, other = choosers.row([4, 10, 4])
+    chooser, other = choosers.row([1])
     with chooser:
         run = choosers.choose_run()
     if choosers.without_heads(run):
@@ -55,9 +56,8 @@ def page() -> None:
     if not prompts.can_read(run):
         _draw_elsewhere(run)
         return
-    with stepper:
-        step = choosers.choose_step(run)
     choose_other(run, run.steps, prompt=False, place=other)
+    step = timeline.choose_step(run)
     trace = choosers.recorded(run)
     if trace is None:
         return

@@ -8,6 +8,7 @@ from dashboard import loading
 from dashboard.loading import ablation, head_scores, prompt_tokens
 from dashboard.shared import choosers, prompts, switches
 from dashboard.shared.asking import asked
+from dashboard.stage import timeline
 from dashboard.views.circuits import data
 from dashboard.views.circuits.composition import draw_layers
 from dashboard.views.circuits.distances import draw_positions, draw_stripes
@@ -20,7 +21,7 @@ from tracer.measures.aliases import Head
 
 def page() -> None:
     choosers.heading("Circuits", "What do heads do by their weights alone, and whose output do they read?")
-    chooser, writing, stepper = choosers.row([4, 6, 9])
+    chooser, writing = choosers.row([1])
     with chooser:
         run = choosers.choose_run()
     if choosers.without_heads(run):
@@ -32,8 +33,7 @@ def page() -> None:
         st.info(f"{run.why_not('prompts')}, so there are no circuits to read here.", icon=":material/code_off:")
         draw_roles(trace, None)
         return
-    with stepper:
-        step = choosers.choose_step(run)
+    step = timeline.choose_step(run)
     why = "This model is large: reading the weights of every head takes its time."
     if not asked(f"circuits {run.dir}", "Read its weights", key="read_weights", at_once=not ablation.is_large(run),
                  why=why):  # fmt: skip

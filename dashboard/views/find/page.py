@@ -13,6 +13,7 @@ from dashboard.loading.kept import of_run
 from dashboard.shared import choosers, prompts, switches
 from dashboard.shared.asking import asked, is_wished
 from dashboard.shared.plots import table
+from dashboard.stage import timeline
 from dashboard.views.find import data as finding
 from dashboard.views.find.all_heads import draw_all_heads
 from dashboard.views.find.data import HeadPeaks
@@ -32,7 +33,7 @@ SHOWN = 3
 
 def page() -> None:
     choosers.heading("Find", "Which head does what, and where in a text does it do it?")
-    chooser, by, kinds = choosers.row([3, 2, 2])
+    chooser, by, kinds = choosers.row([1, 1])
     with chooser:
         run = choosers.choose_run()
     if choosers.without_heads(run):
@@ -66,9 +67,9 @@ def _draw(run: Run, measure: str, kind: str) -> None:
         return
     steps = prompts.searched(run)
     if steps:
-        step = choosers.choose_step(run, steps)
+        step = timeline.choose_step(run, steps)
     else:
-        choosers.choose_record(run)
+        timeline.choose_record(run)
         step = choosers.step_in_force([int(s) for s in trace["step"].values])
     read, focus = _reading(run, kind, step, choosers.focus(trace, step))
     left, right = st.columns([5, 6], gap="large")

@@ -13,6 +13,7 @@ from dashboard.shared import choosers
 from dashboard.shared.entropy_bound import draw_bound
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import table
+from dashboard.stage import timeline
 from dashboard.views.gradients import norms
 from dashboard.views.gradients.health import answer, draw_bands, verdict
 from dashboard.views.gradients.pictures import draw_heads, plot_kept
@@ -41,7 +42,7 @@ RULE_OF_THUMB = 1e-3
 
 def page() -> None:
     choosers.heading("Gradients", "Is every tensor, and every head, learning at a healthy pace?")
-    chooser, stepper, switch, axis = choosers.row([3, 3, 5, 2])
+    chooser, axis, switch = choosers.row([2, 6])
     with chooser:
         run = choosers.choose_run()
     offered = _offered(run)
@@ -50,8 +51,6 @@ def page() -> None:
             why = run.why_not("training") or "its optimiser was not watched"
             st.info(f"This run holds no gradients: {why}.", icon=":material/trending_flat:")
         return
-    with stepper:
-        choosers.choose_record(run)
     with switch:
         shown = _choose_quantity(offered)
     with axis:
@@ -87,6 +86,7 @@ def _clipped(trace: xr.Dataset) -> bool:
 
 def _draw(run: Run, shown: str) -> None:
     """Everything below the choices; this is what a live run draws again."""
+    timeline.choose_record(run)
     trace = choosers.recorded(run)
     if trace is None:
         return

@@ -15,10 +15,10 @@ from dashboard.shared.export.page_file import draw_taking
 from dashboard.shared.guesses import draw_next
 from dashboard.shared.history import draw_history
 from dashboard.shared.mount import draw
+from dashboard.stage import timeline
 from dashboard.theme import unmarked
 from dashboard.views.heads.by_period import draw_induction
 from dashboard.views.heads.finder import choose_heads, draw_found
-from dashboard.views.heads.scrub import draw_scrubber, make_room
 from dashboard.views.heads.token_view import draw_reading
 from dashboard.views.heads.why_here import draw_why
 from tracer.measures import HEAD_MEASURES
@@ -39,7 +39,7 @@ TALL = 16
 
 def page() -> None:
     choosers.heading("Heads", "What does every head look at: on your own text, at any step of training?")
-    chooser, colour, writing, finder, other = choosers.row([4, 4, 9, 5, 4])
+    chooser, colour, writing, finder, other = choosers.row([4, 9, 5, 4])
     with chooser:
         run = choosers.choose_run()
     if choosers.without_heads(run):
@@ -82,14 +82,14 @@ def _draw(run: Run, measure: str, steps: list[int], read: Read) -> None:
     if not steps:
         st.info(f"{unmarked(run.name)} has no snapshot yet: the first one is written when training starts.")
         return
-    timeline = make_room(steps)
+    room = timeline.make_room(steps)
     step = choosers.settle_step(steps)
     switched = prompts.can_read(run)
     try:
         before = read(step, ())
     except ValueError as error:  # a damaged snapshot: the others can still be gone to
-        with timeline:
-            choosers.choose_step(run, steps)
+        with room:
+            timeline.draw_timeline(run, steps)
         choosers.refuse(str(error))
     off = switches.in_force(run, step, head_scores.head_exists(trace)) if switched else ()
     shown = read(step, off) if off else before
@@ -128,8 +128,8 @@ def _draw(run: Run, measure: str, steps: list[int], read: Read) -> None:
         draw_induction(run, trace, focus, shown.step)
     draw_why(run, shown, focus, near)
     draw_taking(run, shown, focus, measure)
-    with timeline:  # drawn last: its frames take longest
-        draw_scrubber(run, trace, steps, see, focus, measure, film)
+    with room:  # drawn last: its frames take longest
+        timeline.draw_film(run, trace, steps, see, focus, measure, film)
 
 
 def _draw_atlas(
@@ -156,13 +156,13 @@ def _draw_atlas(
     with st.container(key="atlas_said"):
         if shown.off:
             writes = "they write" if len(shown.off) > 1 else "it writes"
-            with st.container(key="atlas_off"):
-                st.caption(f"Without {switches.named(shown.off)}: {writes} nothing, and every later pattern is "
-                           "computed anew. Numbers and roles were recorded with every head on.")  # fmt: skip
+            st.caption(f"Without {switches.named(shown.off)}: {writes} nothing, and every later pattern is "
+                       "computed anew. Numbers and roles were recorded with every head on.")  # fmt: skip
         else:
-            st.caption(f"A tile is a head: each row is a {what}, each column a {what} that it may look at. "
-                       f"The number is its {theme.unmarked(colour.label.lower())}, "
-                       f"measured on {theme.unmarked(choosers.probe(run, measure))}.")  # fmt: skip
+            with st.container(key="atlas_how"):
+                st.caption(f"A tile is a head: each row is a {what}, each column a {what} that it may look at. "
+                           f"The number is its {theme.unmarked(colour.label.lower())}, "
+                           f"measured on {theme.unmarked(choosers.probe(run, measure))}.")  # fmt: skip
     recorded = {name: head_scores.head_means(trace, name, shown.step) for name in head_scores.head_measures(trace)}
     picture = atlas.picture(
         prompt_attention.atlas(shown, run.stamp, recorded), selected=focus, measure=measure,

@@ -17,6 +17,7 @@ import streamlit as st
 
 from dashboard import state
 from dashboard.shared import choosers
+from dashboard.stage import timeline
 
 _READ: dict[Path, tuple[int, ModuleType]] = {}
 """Modules by their file, and when that had changed last."""
@@ -33,11 +34,10 @@ def page_of(name: str, path: Path) -> partial[None]:
 
 def _draw(name: str, path: Path) -> None:
     choosers.heading(title(name), f"A page of your own, {path.name}.")
-    chooser, stepper = choosers.row([3, 8])
+    chooser, _ = choosers.row([1])
     with chooser:
         run = choosers.choose_run()
-    with stepper:
-        choosers.choose_record(run)
+    timeline.choose_record(run)
     try:
         module = _module(name, path)
         if not callable(drawing := getattr(module, "page", None)):

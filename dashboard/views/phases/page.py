@@ -14,6 +14,7 @@ from dashboard.shared import choosers
 from dashboard.shared.asking import asked
 from dashboard.shared.glossary import terms
 from dashboard.shared.plots import plot
+from dashboard.stage import timeline
 from dashboard.views.phases import data, figures
 from dashboard.views.phases.again import draw_again
 from dashboard.views.phases.losses import draw_path, draw_surfaces, go
@@ -67,17 +68,16 @@ all parameters, before clipping."""
 
 def page() -> None:
     choosers.heading("Phases", "What changed when, and in which order?")
-    chooser, stepper, axis = st.columns([4, 6, 2])
+    chooser, axis = choosers.row([1])
     with chooser:
         run = choosers.choose_run()
-    with stepper:
-        choosers.choose_record(run)
     with axis:
         choosers.choose_axis()
     choosers.tick(run, lambda: _draw(run))
 
 
 def _draw(run: Run) -> None:
+    timeline.choose_record(run)
     trace = choosers.recorded(run)
     if trace is None:
         return

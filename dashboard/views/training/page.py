@@ -10,6 +10,7 @@ import streamlit as st
 from dashboard import loading, state, theme
 from dashboard.loading import head_scores, replays
 from dashboard.shared import choosers
+from dashboard.stage import timeline
 from dashboard.state import MOST_OVER
 from dashboard.views.training.curve_lines import draw_lines, thinned
 from dashboard.views.training.every_head import draw_heads
@@ -48,13 +49,11 @@ Section = tuple[Iterable[str], Callable[[], None]]
 
 def page() -> None:
     choosers.heading("Training", "Did it learn, when did its heads change, and what does it write?")
-    chooser, other, stepper, axis = choosers.row([3, 3, 5, 2], grows=1)
+    chooser, other, axis = choosers.row([6, 2], grows=1)
     with chooser:
         run = choosers.choose_run()
     with other:
         compared = _choose_compared(run)
-    with stepper:
-        choosers.choose_record(run)
     with axis:
         choosers.choose_axis()
     choosers.tick(run, lambda: _draw(run, compared))
@@ -88,6 +87,7 @@ def _choose_compared(run: Run) -> list[Run]:
 
 def _draw(run: Run, compared: list[Run]) -> None:
     """Everything below the choices; this is what a live run draws again."""
+    timeline.choose_record(run)
     draw_divergence(run)
     trace = choosers.recorded(run)
     if trace is None:

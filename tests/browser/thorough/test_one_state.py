@@ -1,5 +1,6 @@
 """One state: the address, the controls and what is computed say the same, whichever way a page was reached."""
 
+import re
 from dataclasses import replace
 from urllib.parse import urlencode, urlparse
 
@@ -158,10 +159,16 @@ def choose(page: Page, label: str, option: str) -> None:
 
 
 def slide(page: Page, key: str, step: str) -> None:
-    """The step of the page's slider, one key further; a page that has just been turned to draws it anew."""
+    """The step of the page's timeline, one key further; a page that has just been turned to draws it anew."""
     settle(page)
-    page.get_by_role("slider", name="Step").press(key)
-    expect(page.get_by_role("slider", name="Step")).to_have_attribute("aria-valuetext", step)
+    page.get_by_role("slider", name="Step of training").press(key)
+    at(page, step)
+
+
+def at(page: Page, step: str) -> None:
+    """The timeline stands at this step."""
+    slider = page.get_by_role("slider", name="Step of training")
+    expect(slider).to_have_attribute("aria-valuetext", re.compile(f"^step {step},"))
 
 
 def holds(page: Page, **choices: str) -> None:
@@ -216,7 +223,7 @@ def test_back_undoes_a_choice_by_hand(page, one_server):
     for step in ("40", "60"):
         page.go_back()
         follows(page, step=step)
-        assert page.get_by_role("slider", name="Step").get_attribute("aria-valuetext") == step
+        at(page, step)
 
 
 def test_a_page_without_the_chosen_step_says_which_one_it_shows(page, one_server):

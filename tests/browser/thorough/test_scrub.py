@@ -173,6 +173,29 @@ def test_roles_and_events_follow_the_film(page, sent, folder):
     assert len(told) > 1
 
 
+def test_on_a_page_without_heads_lines_follow(page, server):
+    messages = []
+    page.on("websocket", lambda socket: socket.on("framesent", lambda message: messages.append(message)))
+    page.goto(f"{server}/training?run=toy")
+    settle(page)
+    slider(page).wait_for()
+    curves = page.locator(".part.curves")
+    curves.first.wait_for()
+    settle(page)
+    messages.clear()
+    lines = curves.first.locator("canvas").last
+    before = lines.evaluate(PICTURE)
+    drag_to(page, 0.5)
+    page.wait_for_function("() => manyeyes.topics.get('moment').value !== null")
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert f"{page.evaluate('manyeyes.topics.get(`moment`).value')}" == step(page)
+    assert lines.evaluate(PICTURE) != before and messages == []
+    page.mouse.up()
+    settle(page)
+    page.wait_for_function("() => manyeyes.topics.get('moment').value === null")
+    assert query(page)["step"] == [step(page)]
+
+
 def test_keys(page, sent):
     last = place(page)
     page.get_by_role("textbox", name="Prompt").focus()
@@ -224,7 +247,7 @@ def test_what_stands_below_the_timeline_follows(page, sent):
     # The timeline stays over the heads.
     page.mouse.move(700, 700)
     page.mouse.wheel(0, 500)
-    page.wait_for_function("() => document.querySelector('.st-key-timeline').getBoundingClientRect().top < 80")
+    page.wait_for_function("() => document.querySelector('.st-key-stage_timeline').getBoundingClientRect().top < 80")
     expect(page.get_by_role("button", name="Play the training")).to_be_in_viewport()
 
     # A held cell is printed exactly.

@@ -83,6 +83,9 @@ def test_training_shows_losses_and_pace(elsewhere: Path, open_page: Open, sent: 
     assert told["Held-out loss"] == f"{float(run.trace['val_loss'][-1]):.3f}"
     assert sent(app, "loss")[2]["scale"]["chance"] == pytest.approx(np.log(20))
     assert "No heads were recorded: no attention was seen in this Language" in written(app)
+    header, arrays, cue = sent(app, "scrubber")
+    assert header["measures"] == [] and cue["head"] is None
+    np.testing.assert_array_equal(arrays["loss"], run.trace["val_loss"].values)
 
 
 def test_gradients_shows_every_tensor(elsewhere: Path, open_page: Open) -> None:

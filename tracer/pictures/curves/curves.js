@@ -248,9 +248,9 @@ function makeCurves(part) {
     if (event.key !== "Escape") event.preventDefault();
   };
 
-  const stopFilm = hear("frame", (frame) => {
-    // a film plays: the line of the step follows it
-    film = part.cue?.x_label === "step" ? (frame?.step ?? null) : null;
+  const stopFilm = hear("moment", (step) => {
+    // a timeline moves: the line of the step follows it
+    film = part.cue?.x_label === "step" ? step : null;
     if (chart.layout) drawOver();
   });
   const stopPointed = hear("pointed", (pointed) => {

@@ -24,6 +24,8 @@ BUDGET = 8_000_000
 """Bytes of all frames in the browser, before they are deflated for the way there."""
 REEL = 8
 """Frames of a film that is still being shot, in one piece: a new snapshot sends only the piece it is in again."""
+HEIGHT = 84
+"""Pixels on a wide page, with its table closed."""
 NONE = 65535
 """Stands for a step that was not filmed."""
 
@@ -56,7 +58,7 @@ def picture(
     """
     cue = {"head": head, "measure": measure, "scale": scale.payload() if scale else None, "live": live,
            "events": [event._asdict() for event in events]}  # fmt: skip
-    return Picture("scrubber", cue, blob, step, int, 142)
+    return Picture("scrubber", cue, blob, step, int, HEIGHT)
 
 
 def resolution(n: int, heads: int, frames: int, budget: int = BUDGET) -> int:
@@ -85,11 +87,12 @@ def pack(
     loss_label: str = "loss",
     reel: str = "",
     roles: ArrayLike | None = None,
+    only: Head | None = None,
 ) -> bytes:
     """All steps of a timeline, with the frames of those that were filmed, unless they come in pieces named `reel`.
 
     `loss` [step] and each measure [step layer head] are nan where nothing was measured; `roles` [step layer head] are
-    codes of `atlas.Roles`.
+    codes of `atlas.Roles`. Where measures are of one head `only`, they are [step].
     """
     shapes = {frame.shape for frame in frames.values()}
     if len(shapes) > 1:
@@ -115,7 +118,7 @@ def pack(
         arrays["frames"] = np.stack([frames[step] for step in filmed])
     header = {"measures": list(measures), "ranges": ranges, "n": list(n), "factors": list(factors),
               "causal": [bool(c) for c in causal], "loss": loss_label,
-              "reel": reel, "every": REEL, "cells": list(*shapes)}  # fmt: skip
+              "reel": reel, "every": REEL, "cells": list(*shapes), "only": only}  # fmt: skip
     return payload.pack(header, **arrays)
 
 

@@ -2,9 +2,9 @@
 
 /**
  * As tracer.pictures.scrubber packs it. `cells`: layers, heads, rows and columns of a frame; `reel`: of a live run, the
- * name under which its frames come, `every` so many of them in a part of its own.
+ * name under which its frames come, `every` so many of them in a part of its own. `only`: the head that is measured.
  * @typedef {Header & { measures: string[], ranges: [number, number][], loss: string, cells: number[], n: number[],
- *   factors: number[], causal: boolean[], reel?: string, every?: number }} ScrubberHeader
+ *   factors: number[], causal: boolean[], only?: Head, reel?: string, every?: number }} ScrubberHeader
  */
 
 const SCRUBBER_EDGE = 9; // room beside the track, for the handle
@@ -37,32 +37,25 @@ function spanOf(values) {
 function makeScrubber(part) {
   const { root } = part;
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
-  const top = element("div", "top", null, root);
-  const play = button("play", null, top);
-  const readout = element("p", "readout", null, top);
-  const stepAt = element("span", "step num", null, readout);
+  const body = element("div", "timeline", null, root);
+  const side = element("div", "side", null, body);
+  const play = button("play", null, side);
+  const stepAt = element("p", "step", null, side);
+  const readout = element("p", "readout");
   const figure = (className) => {
     const node = element("span", className, null, readout);
     const name = element("span", "what", null, node);
     node.append(" ");
     return { node, name, value: element("span", "num", null, node) };
   };
-  const lossAt = figure("loss");
   const scoreAt = figure("score");
-  const keys = element("span", "keys", null, top);
-  const strip = element("div", "strip", null, root);
+  const lossAt = figure("loss");
+  const strip = element("div", "strip", null, body);
   const base = element("canvas", "", null, strip);
   const over = element("canvas", "", null, strip);
-  const alt = element("details", "alt", null, root);
-  for (const [key, after] of [
-    ["[", " "],
-    ["]", " step  "],
-    ["space", " play"]
-  ]) {
-    element("kbd", "", key, keys);
-    keys.append(after);
-  }
-  keys.ariaHidden = "true";
+  body.append(readout);
+  const alt = element("details", "alt", null, body);
+  play.title = "Space plays, [ and ] go a step";
   Object.assign(strip, { role: "slider", ariaLabel: "Step of training", ariaValueMin: "0", tabIndex: 0 });
   /** @type {ScrubberHeader} */
   let head;
@@ -81,6 +74,7 @@ function makeScrubber(part) {
   function coded(measure, i, layer, one) {
     const codes = arrays[`measure${measure}`];
     const [lo, hi] = head.ranges[measure];
+    if (head.only) return layer === head.only[0] && one === head.only[1] ? valueOfCode(codes[i], lo, hi) : Number.NaN;
     return valueOfCode(codes[(i * codes.shape[1] + layer) * codes.shape[2] + one], lo, hi);
   }
   function score(i) {
@@ -118,15 +112,20 @@ function makeScrubber(part) {
   }
   // for what is no picture: a number of the host's is of the step before
   const markFilm = (on) => document.documentElement.toggleAttribute("data-film", on);
+  function tellNothing() {
+    markFilm(false);
+    tell("frame", null);
+    tell("moment", null);
+  }
   function settle() {
     shown = null;
     waiting = false;
     told = -1;
-    markFilm(false);
-    tell("frame", null);
+    tellNothing();
   }
   function go(place) {
     shown = clamp(place, 0, count - 1);
+    tell("moment", steps[now()]);
     tellFrame(now());
     drawOver();
   }
@@ -265,6 +264,7 @@ function makeScrubber(part) {
       const left = [at + 4, at - 4 - wide].find(isFree);
       if (left === undefined) continue;
       taken.push([left, left + wide]);
+      fillBox(ctx, css(theme.page), left - 1, 0, wide + 2, BAND); // over the line of another
       writeText(ctx, event.label, left, 2, { colour: look.colour, align: "left", baseline: "top" });
     }
   }
@@ -335,7 +335,8 @@ function makeScrubber(part) {
     fillDisc(ctx, theme.text, x, TRACK, 7);
     if (layout.said === i) return;
     layout.said = i;
-    stepAt.textContent = `step ${stepName(i)}`;
+    stepAt.replaceChildren("step ");
+    element("b", "num", stepName(i), stepAt);
     lossAt.value.textContent = lossText(i);
     scoreAt.value.textContent = scoreText(i);
     const loss = lossAt.node.hidden ? "" : `, ${head.loss} ${lossText(i)}`;
@@ -368,7 +369,7 @@ function makeScrubber(part) {
       layout = { width: strip.clientWidth, loss, score: scores, lossRange: spanOf(loss), scoreRange };
       lossAt.node.hidden = !loss.some(Number.isFinite);
       scoreAt.node.hidden = !scores.some(Number.isFinite);
-      top.style.cssText = `--score: ${css(scoreColour())}`;
+      readout.style.cssText = `--score: ${css(scoreColour())}`;
       lossAt.name.textContent = head.loss;
       scoreAt.name.textContent = scoreLabel();
       strip.ariaValueMax = `${count - 1}`;
@@ -391,8 +392,7 @@ function makeScrubber(part) {
       stop();
       stopHearing();
       document.removeEventListener("keydown", onKey);
-      markFilm(false);
-      tell("frame", null);
+      tellNothing();
     }
   };
 }

@@ -151,9 +151,9 @@ function makeHeatmap(part) {
     event.preventDefault();
     pick(shown[clamp(row, 0, rows - 1)], 140);
   };
-  const stopHearing = hear("frame", (frame) => {
-    // a film plays: the line follows it
-    film = frame?.step ?? null;
+  const stopHearing = hear("moment", (step) => {
+    // a timeline moves: the line follows it
+    film = step;
     if (layout && rows) drawOver();
   });
 

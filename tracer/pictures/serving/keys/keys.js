@@ -1,20 +1,17 @@
-// The keys of every page: `?` lists them, `/` goes to the text box that finds heads, or else to the prompt; `[` and `]`
-// move the slider of the step where no timeline does; `n` goes on with the tour, whose card may be many tabs away.
+// The keys of every page: `?` lists them, `/` goes to the text box that finds heads, or else to the prompt; `n` goes on
+// with the tour, whose card may be many tabs away. Those of the timeline are its own.
 export default (args) => live(args, makeKeys, { saves: false });
 
 const FIELD_NAMES = ["Find heads", "Prompt"];
+const BELOW = ", where a page has a timeline";
 const TAB_NAME = "Your text"; // behind which Ablate has its prompt
 /** @type {{ keys: string[], does: string, where?: () => string }[]} */
 const LIST = [
   { keys: ["←", "→", "↑", "↓"], does: "move over heads, tokens and cells" },
   { keys: ["Enter"], does: "choose, hold, or switch off what is in focus" },
   { keys: ["o"], does: "switch the head in focus off or on, among the heads of Heads" },
-  {
-    keys: ["[", "]"],
-    does: "one snapshot back or on",
-    where: () => (timeline() || slider() ? "" : ", where a page has a step")
-  },
-  { keys: ["Space"], does: "play training, or stop it", where: () => (timeline() ? "" : ", on Heads") },
+  { keys: ["[", "]"], does: "one step back or on along the timeline", where: () => (timeline() ? "" : BELOW) },
+  { keys: ["Space"], does: "play training, or stop it", where: () => (timeline() ? "" : BELOW) },
   { keys: ["/"], does: "find heads, or write a prompt" },
   { keys: ["n"], does: "the tour's next step", where: () => (card() ? "" : ", while you take it") },
   { keys: ["Esc"], does: "let go of what is held" },
@@ -22,8 +19,6 @@ const LIST = [
 ];
 /** @returns {HTMLElement | null} */
 const timeline = () => document.querySelector(".st-key-me-scrubber");
-/** @returns {HTMLElement | null} */
-const slider = () => document.querySelector('.st-key-step_box input[type="range"]');
 /** @returns {HTMLElement | null} */
 const card = () => document.querySelector(".st-key-tour");
 const field = () => {
@@ -57,11 +52,6 @@ const isTyping = (event) => {
     (target.isContentEditable || target.matches("input:not([type=range]), textarea, select"))
   );
 };
-function move(way) {
-  // as its own arrow keys do
-  const init = { key: `Arrow${way}`, code: `Arrow${way}`, bubbles: true, cancelable: true };
-  for (const kind of ["keydown", "keyup"]) slider().dispatchEvent(new KeyboardEvent(kind, init));
-}
 
 /** @param {Part} part @returns {View} */
 function makeKeys(part) {
@@ -102,13 +92,6 @@ function makeKeys(part) {
   const pressed = (event) => {
     if (!root.isConnected) return document.removeEventListener("keydown", pressed);
     if (event.defaultPrevented || event.metaKey || isTyping(event)) return;
-    // on some keyboards these are typed with Alt, or with AltGr: Ctrl and Alt
-    const way = { "[": "Left", "]": "Right" }[event.key];
-    if (way && !panel.open && !timeline() && slider() && event.altKey >= event.ctrlKey) {
-      event.preventDefault();
-      move(way);
-      return;
-    }
     if (event.ctrlKey || event.altKey) return;
     if (event.key === "?") toggle();
     else if (event.key === "/" && !panel.open) {

@@ -162,11 +162,38 @@ suite("scrubber", () => {
     const arrays = { steps: Float64Array.of(0, 1000), loss: Float64Array.of(5.25, 1.23456), film: [MISSING, MISSING] };
     view.load({ measures: [], loss: "loss" }, arrays);
     view.draw();
-    assert.deepEqual(part.root.children.at(-1).table.rows(), [
+    assert.deepEqual(part.root.children[0].children.at(-1).table.rows(), [
       ["0", "5.25", ""],
       ["1000", "1.23456", "L0H1 turns to the token before"]
     ]);
     view.end();
+  });
+  test("of one head that was sent there is a score, of another none", () => {
+    const arrays = {
+      steps: Float64Array.of(0, 10),
+      loss: Float64Array.of(2, 1),
+      film: [MISSING, MISSING],
+      measure0: Uint16Array.of(0, 65534)
+    };
+    const shown = { value: 0, measure: "induction", scale: null, seen: 0, live: false, events: [] };
+    const scores = [
+      [1, 2],
+      [0, 0]
+    ].map((head) => {
+      const part = newPart({ ...shown, head });
+      const view = makeScrubber(part);
+      view.load({ measures: ["induction"], ranges: [[0, 0.5]], loss: "loss", only: [1, 2] }, arrays);
+      view.draw();
+      view.end();
+      return part.root.children[0].children
+        .at(-1)
+        .table.rows()
+        .map((row) => row.slice(2));
+    });
+    assert.deepEqual(scores, [
+      [["0"], ["0.5"]],
+      [[], []]
+    ]);
   });
 });
 

@@ -50,7 +50,7 @@ def _draw_start(run: Run, one: jobs.Started | None) -> None:
     left = len(run.steps) - done
     many = f"{left} snapshot{'s' * (left > 1)}"
     if one is not None and one.failed:
-        st.text("The sweep ended before it was done. Its last words:")
+        st.text("The sweep failed. End of its log:")
         st.code(one.tail(), language=None, wrap_lines=True)
     st.button(
         f"Measure the {many} missing" if done else f"Measure {many}",

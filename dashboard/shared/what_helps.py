@@ -28,7 +28,7 @@ def draw(run: Run, one: Finding, key: str) -> None:
     if going is not None and mine and going.alive:
         ticking(lambda: _draw_progress(going), key=f"remedy_{key}", seconds=2.0)
     if going is not None and mine and going.failed:
-        st.text("It ended before it was done. Its last words:")
+        st.text("It failed. End of its log:")
         st.code(going.tail(), language=None, wrap_lines=True)
     if message := st.session_state.get(f"problem remedy {run.name} {one.kind}"):
         st.text(message)

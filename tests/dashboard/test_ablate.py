@@ -41,7 +41,7 @@ def test_with_every_head_on_the_page_says_what_to_do(open_page: Open) -> None:
     app = open_page("ablate", run="tiny")
     assert [label for label, _ in metrics(app)] == ["All heads on", "All heads on"]
     assert "Switch one off" in written(app)
-    assert app.button(key="preset As many other heads").disabled
+    assert app.button(key="preset Control: as many others").disabled
     assert app.button(key="preset Induction heads").disabled  # 30 steps are too few for one
 
 
@@ -85,7 +85,7 @@ def test_every_mode_draws(mode: str, frozen: bool, open_page: Open) -> None:
 def test_presets_choose_sets(open_page: Open, small_run: Run) -> None:
     app = open_page("ablate", run="tiny", off=((1, 0), (1, 1)))
     scores = small_run.trace["induction"][-1].values
-    app.button(key="preset As many other heads").click().run()
+    app.button(key="preset Control: as many others").click().run()
     assert app.session_state["selection"].off == ((1, 2), (1, 3))
     app.button(key="preset Previous-token head").click().run()
     back = head_sets.previous_token_head(small_run.trace["previous_token"][-1].values)
@@ -229,7 +229,7 @@ def test_worse_than_guessing_is_said(
 ) -> None:
     monkeypatch.setattr(choosers, "scale", lambda *_: theme.Scale("Loss", "nats", 0, 1, chance=guess))
     said = written(open_page("ablate", run="tiny", off=((0, 0),)))
-    assert (f"more than a uniform guess ({guess:.3f} nats)" in said) == worse
+    assert (f"Worse than guessing** ({guess:.3f} nats)" in said) == worse
 
 
 @pytest.mark.parametrize(

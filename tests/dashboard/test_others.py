@@ -193,7 +193,7 @@ def test_a_live_run_of_others_shows_what_is_kept_so_far(
     app = open_page("heads", run="patches")
     assert sent(app, "scrubber")[2]["live"] and not app.exception
     shown = {m.label for m in open_page("training", run="patches").metric}
-    assert "Time left" not in shown and "Took" not in shown
+    assert "Time left" not in shown and "Duration" not in shown
 
 
 def test_a_loop_of_others_shows_every_update(elsewhere: Path, open_page: Open, sent: Any) -> None:

@@ -82,7 +82,7 @@ def test_how_sure_each_change_is() -> None:
     assert [sureness(changed, i) for i in range(4)] == [
         "Not separated from 2. Before or after 3 depends on the unit.",
         "Not separated from 1. Before or after 3 depends on the unit.",
-        "Before or after 1 and 2 depends on the unit.", "Apart from all others.",
+        "Before or after 1 and 2 depends on the unit.", "Separate from all others.",
     ]  # fmt: skip
     assert sureness(changed[:2], 0) == "Not separated from any other."
     assert sureness(changed[:1], 0) == ""
@@ -263,17 +263,20 @@ def test_nothing_found_is_said_with_how_many_points(open_page, copy_run) -> None
     app = open_page("phases", run="still")
     n = still.trace.sizes["step"]
     assert f"**No event**: among {n} recorded steps the detector found no curve that changed." in words(app)
-    assert f"Read from {n} recorded steps (K-composition: {len(still.steps)}), 1 to 5 apart" in words(app)
+    assert (
+        f"No date is finer than the recording interval, 1 to 5 steps; {n} records (K-composition: {len(still.steps)})."
+        in words(app)
+    )
     shown = page_html(app)
-    assert "No change beyond drift, decay and noise: Held-out loss" in shown
+    assert "Changed gradually or not at all, with no sudden step: Held-out loss" in shown
     assert "Too few values for a change: K-composition" in shown
 
 
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [
-        (range(0, 400, 10), "Read from 40 recorded steps, 10 apart: no date is finer."),
-        ([0, 1, 2, 4, 8, 9, 25], "Read from 7 recorded steps, 1 to 16 apart: no date is finer."),
+        (range(0, 400, 10), "No date is finer than the recording interval, 10 steps; 40 records."),
+        ([0, 1, 2, 4, 8, 9, 25], "No date is finer than the recording interval, 1 to 16 steps; 7 records."),
         ([0], "Read from 1 recorded step."),
     ],
 )  # fmt: skip

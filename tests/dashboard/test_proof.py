@@ -66,8 +66,8 @@ def test_the_sweep_marks_heads_whose_interval_excludes_nothing(open_page: Open, 
     counted = [c for c in captions if c.startswith("A dot for ")]
     found = ablation.sweep(small_run, 30, "zero", False)
     assert [c.split(" of ")[0] for c in counted] == [f"A dot for {int(one.sure.sum())}" for one in found.values()]
-    (meaning,) = (c for c in captions if c.startswith("A dot: the 95 % interval of that head excludes 0."))
-    assert "Of 8 heads without any effect, 0.4 would get one by chance" in meaning
+    (meaning,) = (c for c in captions if c.startswith("Dot: the head's 95 % interval excludes 0;"))
+    assert "by chance 0.4 of 8 heads get one" in meaning
     few = [len(tokens) < 9 for _, tokens, _ in ablation.batches(small_run).sequences()]
     assert ["It takes 9 sequences." in c for c in counted] == few
 

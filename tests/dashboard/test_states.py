@@ -139,7 +139,7 @@ WHOLE = {
     "phases": "Order of events",
     "gradients": "Every tensor at step 25",
     "ablate": "Switch heads off",
-    "circuits": "Who reads whom",
+    "circuits": "Composition: who reads whom",
     "specimens": "1. One head, nothing scaled",
 }
 

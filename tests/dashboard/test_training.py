@@ -37,7 +37,7 @@ def test_facts_say_what_the_header_does_not(open_page, small_run):
     assert "Status" not in shown and "Step" not in shown
     assert shown["Held-out loss"][0] == f"{float(last.val_loss):.3f}"
     assert shown["Held-out loss"][1] == f"perplexity {np.exp(float(last.val_loss)):.1f}"
-    assert "Took" in shown and "Time left" not in shown
+    assert "Duration" in shown and "Time left" not in shown
 
 
 def test_facts_follow_the_chosen_step(open_page, small_run):

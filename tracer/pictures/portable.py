@@ -106,7 +106,7 @@ def notes(told: Told) -> list[Note]:
     """The prompt, how to show it again, what the measures are: as far as they are told."""
     notes = [Note("The prompt", code=told.prompt)] if told.prompt else []
     if told.code or told.link:
-        notes.append(Note("Show it again", code=told.code, link=told.link, copies=bool(told.code)))
+        notes.append(Note("Reproduce", code=told.code, link=told.link, copies=bool(told.code)))
     if told.explained:
         notes.append(Note("What the measures are", terms=told.explained, wide=True))
     return notes

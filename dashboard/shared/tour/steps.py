@@ -31,7 +31,7 @@ PAGES = {5: "ablate", TRAINING: "training"}
 NEXT = {
     "training": "Both runs in every chart",
     "phases": "What formed when: Phases",
-    "circuits": "Who reads whom: Circuits",
+    "circuits": "Composition: Circuits",
     "runs": "Watch a model of your own: Runs",
 }
 """Where to go from the end."""

@@ -73,8 +73,8 @@ def draw_costs(run: Run, setup: Setup) -> None:
         without = "it" if len(setup.off) == 1 else "them"
         after, even = theme.fmt(cost.after, "loss"), theme.fmt(guess, "loss")
         st.markdown(
-            f"Without {without}, the loss on {ablation.WORDS[main]} is {after} nats, **more than a uniform guess "
-            f"({even} nats)**: the model is not undecided, it gives its probability to wrong tokens."
+            f"Without {without}, the loss on {ablation.WORDS[main]} is {after} nats. **Worse than "
+            f"guessing** ({even} nats): it is confidently wrong."
         )
     if len(setup.off) == 1 and abs(cost.change.mean) < 0.5:
         st.caption(head_sets.REDUNDANCY)

@@ -37,9 +37,9 @@ def draw_circuit(setup: Setup) -> None:
 
     heads = every_head(setup.model)
     st.caption(
-        f"Begins with every head off and switches on, one by one, the head that helps most, until {TARGET:.0%} of the "
-        "gain is back: of how much lower the loss of repeated tokens is than that of new ones. Then it drops heads "
-        "that are not needed. The search is greedy: a smaller set, or another one, may do as well."
+        f"Starts with all heads off and adds the most helpful one at a time until {TARGET:.0%} of the copying ability "
+        "is back: how much lower the loss of repeated tokens is than that of new ones. Then it drops heads that are "
+        "not needed. The search is greedy: another set may do as well."
     )
     how = (setup.step, setup.mode, setup.frozen)
     if not asked(f"circuit {setup.run} {how}", "Search", key="circuit", icon=":material/account_tree:"):

@@ -176,16 +176,16 @@ def _draw_switches(
             "No head has that score at this step",
         )
         _preset("Previous-token head", back, "The head that looks most at the token before", "")
-        _preset("As many other heads", control,
+        _preset("Control: as many others", control,
                 "A control: as many heads of the same layers, those with the lowest score",
                 "A control. Switch some heads off first, in layers that have as many others")  # fmt: skip
     mode = st.segmented_control(
-        "Put in their place", list(MODES), required=True, format_func=str.capitalize,
+        "Replace output with", list(MODES), required=True, format_func=str.capitalize,
         **state.control("mode_box", state.read().mode, lambda mode: state.update(mode=mode)),
     )  # fmt: skip
     st.caption(MODES[mode or "zero"])
     st.toggle(
-        "Hold the other patterns as they were",
+        "Freeze attention patterns",
         **state.control("frozen_box", state.read().frozen, lambda frozen: state.update(frozen=frozen)),
         help="Every head attends as it did with nothing off (pattern-preserving, Olsson et al. 2022): only what these "
         "heads pass on as values goes missing. In the last layer it makes no difference.",
@@ -223,10 +223,7 @@ def _draw_induction(run: Run, setup: Setup) -> None:
             "Patterns are held as they were, so no score changes. Switch that off to see which heads depend on which."
         )
         return
-    st.caption(
-        "Induction score of every head on repeated tokens. A head that is off still looks; what it saw goes nowhere. "
-        "Later heads that lose their score were reading what it wrote."
-    )
+    st.caption("Induction scores on repeated tokens, before and with it off. Heads that drop depended on it.")
     before, after = ablation.induction(setup)
     scale = choosers.scale("induction", run, before)
     left, right = st.columns(2, gap="large")

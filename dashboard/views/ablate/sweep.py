@@ -63,8 +63,8 @@ def draw_sweep(run: Run, setup: Setup) -> None:
     if any(np.isfinite(swept.low).any() for swept in found.values()):
         n = max(int(np.isfinite(swept.effect).sum()) for swept in found.values())
         st.caption(
-            f"A dot: the 95 % interval of that head excludes 0. Of {n} heads without any effect, {n / 20:.1f} would "
-            f"get one by chance. Significant: below 5 % after correction for {n} tries (Holm 1979)."
+            f"Dot: the head's 95 % interval excludes 0; by chance {n / 20:.1f} of {n} heads get one. Significant: "
+            f"below 5 % after correction for {n} tries (Holm 1979)."
         )
 
 

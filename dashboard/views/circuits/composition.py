@@ -48,7 +48,7 @@ def draw_layers(run: Run, step: int, trace: xr.Dataset, head: Head, off: tuple[H
 
 def draw_composition(run: Run, step: int, trace: xr.Dataset, head: Head, off: tuple[Head, ...]) -> None:
     """Edges from heads to later heads; of a large model those of the kind that is shown, each takes its time."""
-    headings.heading("Who reads whom", headings.COMPOSITION, "composition")
+    headings.heading("Composition: who reads whom", headings.COMPOSITION, "composition")
     if why_not := run.why_not("composition"):
         st.caption(why_not)
         return
@@ -64,7 +64,7 @@ def draw_composition(run: Run, step: int, trace: xr.Dataset, head: Head, off: tu
     )
     draw(picture, key="composition", on_change=state.focus_on)
     st.caption(
-        f"Width: composition above that of random heads (mean {found.mean:.3f}, sd {found.sd:.4f}). Faint: below "
+        f"Thicker: reads more of it than random heads would (mean {found.mean:.3f}, sd {found.sd:.4f}). Faint: below "
         f"{found.edge:.3f}, which in 95 % of models of random heads none of the {found.pairs:,} pairs passes. "
         f"{_said(found, into, head)}{_left_out(found, into)} {headings.NORMS}"
     )

@@ -95,9 +95,9 @@ def _draw_lens(run: Run, step: int, prompt: tuple[int, ...], position: int, off:
     last, d_vocab = len(log_p) - 1, run.about.d_vocab
     assert d_vocab is not None  # it read a prompt
     at = log_p[:, position]
-    st.markdown("**If it stopped here**")
+    st.markdown("**Logit lens**")
     st.caption(
-        f"Logit lens at token {position}, for the token that comes after. "
+        f"What the model would say if it stopped after each layer, at token {position}. "
         f"At chance: {1 / d_vocab:.1g}, {-math.log(d_vocab):.2f}, {d_vocab // 2:,}".replace("-", "−")
     )
     config = {

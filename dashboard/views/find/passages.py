@@ -125,7 +125,7 @@ def draw_ends(found: HeadPeaks, kind: str, head: Head) -> None:
             st.markdown(f"**{name}**")
             table(rows, key=name.replace(" ", "_").lower(), alt=name,
                   config={"share": share, "of all text": usual, "looks": None})  # fmt: skip
-    st.caption(f"Tokens of its sharpest tenth, {ends.looks:,} looks, beside their share of all that was searched.")
+    st.caption(f"Tokens that stand out in its {ends.looks:,} sharpest looks, compared with the whole text.")
     st.markdown("**How its looks are spread**")
     plot(spread(ends.counts, ends.top, label=SCORES[kind]), key="spread",
          alt=f"Histogram of {int(ends.counts.sum()):,} looks by {SCORES[kind]}")  # fmt: skip

@@ -130,9 +130,9 @@ def _draw_table(trace: xr.Dataset, names: list[str], row: int) -> str:
     chosen = state.among("tensor", names) or _first(names)
     asked = state.read().step
     newest = int(trace["step"].values[-1]) if asked is None else asked
-    missing = f"No update has followed step {newest:,}. " if newest > step else ""
+    missing = f"Last update: step {step:,}. " if newest > step else ""
     paced = "update_ratio" in held
-    st.caption(f"{missing}Choose a row to follow its tensor; followed now: {_code(chosen)}.")
+    st.caption(f"{missing}Click a row to follow its tensor in the charts; now {_code(chosen)}.")
     columns: dict[str, Any] = {"tensor": rows.short_names(names)}
     config: dict[str, Any] = {"tensor": st.column_config.TextColumn(width=82 if paced else None)}
     if paced:
@@ -182,7 +182,7 @@ def _draw_picture(trace: xr.Dataset, names: list[str], shown: str, tensor: str, 
     label = QUANTITIES[shown]
     st.header(f"{label[0].upper()}{label[1:]} over training", anchor=False)
     st.caption(
-        "A row a tensor; colour is a power of ten. The frames mark the followed tensor and the step of the table."
+        "One row per tensor; colour is a power of ten. Frames mark the followed tensor and the step of the table."
         f"{' Drawn every 10 s while the run trains.' if run.live else ''}"
     )
     short, steps = rows.short_names(names), trace["step"].values

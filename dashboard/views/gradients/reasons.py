@@ -36,7 +36,7 @@ def draw_why(trace: xr.Dataset, focus: Head | None, step: int) -> None:
 
 
 def _draw_pull(trace: xr.Dataset, focus: Head, step: int) -> None:
-    st.header("Where to look, against what to pass on", anchor=False)
+    st.header("Is the head still learning where to look?", anchor=False)
     st.caption(
         "Gradient times weight of W_Q and W_K, over that of W_V and W_O. Near 0 the loss no longer changes where a "
         "head looks: the head has settled, or it gives all its attention to one token, which lets no gradient pass."

@@ -46,7 +46,7 @@ def draw_rows(run: Run, head: Head, step: int) -> None:
     if answer is not None:
         _draw_answer(answer)
     elif going is not None and going.failed and going.about == about:
-        st.text("It ended before it was done. Its last words:")
+        st.text("It failed. End of its log:")
         st.code(going.tail(), language=None, wrap_lines=True)
 
 

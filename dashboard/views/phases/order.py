@@ -45,7 +45,10 @@ def draw_order(
         for i, curve in enumerate(changed)
     ]
     still = [c for c in found if c.change is None and not c.undated]
-    for words, enough in (("No change beyond drift, decay and noise", True), ("Too few values for a change", False)):
+    for words, enough in (
+        ("Changed gradually or not at all, with no sudden step", True),
+        ("Too few values for a change", False),
+    ):
         if labels := [c.label for c in still if (len(c.steps) >= FEWEST) == enough]:
             rows.append(f'<li class="none">{words}: {escape(", ".join(labels))}.</li>')
     rows += [f'<li class="none">{escape(words)}</li>' for words in no_events(found, warmup)]
@@ -80,7 +83,7 @@ def basis(found: list[Curve]) -> str:
     fewer = [f"{theme.unmarked(curve.title)}: {len(curve.steps)}" for curve in found if len(curve.steps) < n]
     but = f" ({', '.join(fewer)})" if fewer else ""
     apart = f"{gaps.min():,}" if gaps.min() == gaps.max() else f"{gaps.min():,} to {gaps.max():,}"
-    return f"Read from {n} recorded steps{but}, {apart} apart: no date is finer."
+    return f"No date is finer than the recording interval, {apart} steps; {n} records{but}."
 
 
 def circuit(found: list[Curve]) -> str:
@@ -137,7 +140,7 @@ def sureness(changed: list[Curve], i: int) -> str:
     if not others:
         return ""
     if not unsure and not units:
-        return "Apart from all others."
+        return "Separate from all others."
     if len(unsure) == len(others):
         return "Not separated from any other."
     said = [f"Not separated from {_numbers(unsure)}."] if unsure else []

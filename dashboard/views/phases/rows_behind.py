@@ -56,7 +56,7 @@ def draw_rows_behind(run: Run, phase: Curve) -> None:
                  f"`tracer rows {theme.unmarked(run.name)} {first}:{last} --head {label} --measure {phase.name}`",
         )  # fmt: skip
     if going is not None and mine and going.failed:
-        st.text("It ended before it was done. Its last words:")
+        st.text("It failed. End of its log:")
         st.code(going.tail(), language=None, wrap_lines=True)
     if message := st.session_state.get(PROBLEM):
         st.text(message)

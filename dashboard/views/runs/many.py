@@ -183,7 +183,7 @@ def _draw_differences(ticked: Sequence[dict[str, Any]]) -> None:
         if not differ:
             st.text(f"These {len(ticked)} runs have the same settings.")
         elif set(differ) == {"seed"}:
-            st.text(f"These {len(ticked)} runs differ in nothing but the seed.")
+            st.text(f"These {len(ticked)} runs differ only in the seed.")
         else:
             st.text(f"These {len(ticked)} runs differ in {len(differ)} setting{'s' * (len(differ) > 1)}.")
         st.button("Lay over each other", icon=":material/stacked_line_chart:", type="primary", key="runs_over",

@@ -179,9 +179,7 @@ def _draw_process(one: Started) -> None:
             st.caption(DOES.get(one.command, DOES["train"]))
         else:
             draw_name(one.name, "failed" if one.failed else "stopped")
-            st.caption(
-                "It ended before it was done. Its last words:" if one.failed else "It was stopped before it began."
-            )
+            st.caption("It failed. End of its log:" if one.failed else "It was stopped before it began.")
         if tail := one.tail():
             st.code(tail, language=None, wrap_lines=True)
         if not one.alive:

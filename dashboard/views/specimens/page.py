@@ -39,8 +39,7 @@ SHIPPED = (
 FIGURES = (
     "Published figures are from 48 MB of Gutenberg text, 2,048 tokens, context 32, batches of 4,096, on a GPU. On "
     "other text, or in small, the values differ; a claim that compares two runs of one setting must still hold. "
-    "Published entropies are means over all 32 rows, of which the first is always 0; the dashed lines are without it, "
-    "as ours."
+    "Dashed: the published value, without the first row, which is always 0."
 )
 
 

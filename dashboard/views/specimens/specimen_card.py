@@ -201,7 +201,7 @@ def _started(place: StoryPlace) -> Started | None:
 
 def draw_last_words(one: Started) -> None:
     """What a process that failed said."""
-    st.caption("It ended before it was done. Its last words:")
+    st.caption("It failed. End of its log:")
     st.code(one.tail(), language=None, wrap_lines=True)
 
 

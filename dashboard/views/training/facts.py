@@ -109,7 +109,7 @@ def _draw_pace(run: Run, trace: xr.Dataset, about: About) -> None:
         _fact("Time left", _duration((about.steps - int(trace["step"][-1])) * ms / 1000), "at this speed")
     elif not run.live and (seconds := cost.get("seconds")):
         share = cost.get("recording_share")
-        _fact("Took", _duration(float(seconds)), None if share is None else f"+{share:.1%} for recording")
+        _fact("Duration", _duration(float(seconds)), None if share is None else f"+{share:.1%} for recording")
 
 
 def _fact(label: str, value: str, detail: str | None, width: int = 168) -> None:
@@ -210,11 +210,7 @@ def draw_samples(run: Run, step: int | None) -> None:
     for column, sample in zip(st.columns(len(shown), gap="large"), shown, strict=True):
         temperature = sample["temperature"]
         with column, st.container(gap="xxsmall"):
-            st.caption(
-                "It goes on, always with the most likely token"
-                if temperature == 0
-                else f"It goes on, drawn at temperature {temperature:g}"
-            )
+            st.caption("Greedy continuation" if temperature == 0 else f"Continuation at temperature {temperature:g}")
             st.code(printable(sample["text"][:LONGEST]), language=None, wrap_lines=True)
 
 

@@ -85,8 +85,7 @@ def draw_copying(run: Run, traces: dict[str, xr.Dataset]) -> None:
 def draw_context(traces: dict[str, xr.Dataset]) -> None:
     st.header("Use of context", anchor=False)
     st.caption(
-        "Loss of the same tokens of held-out text after the whole context, minus after a tenth of it. Negative: what "
-        f"came before helps.{bands(traces, CONTEXT)}"
+        f"How much a long context helps compared with a tenth of it (below 0: it helps).{bands(traces, CONTEXT)}"
     )
     scale = theme.Scale(MEASURES["icl_score"].label, "nats", chance=0.0, mark="no use of context")
     draw_lines(traces, CONTEXT, "context", scale)

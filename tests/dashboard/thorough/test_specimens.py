@@ -38,7 +38,7 @@ def test_training_all_is_one_series_that_can_be_stopped(open_page: Open, nothing
     assert open_run(first.parent).status == "stopped" and list(Path("checkpoints").glob("*/snapshots")) == [first]
     app.run()
     assert not app.button(key="train_all").disabled
-    assert "Its last words" not in written(app)  # it was told to, wherever it was
+    assert "End of its log" not in written(app)  # it was told to, wherever it was
 
 
 def test_a_head_that_collapses_is_told_with_the_cure(open_page: Open, elsewhere: Path, tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_head_that_collapses_is_told_with_the_cure(open_page: Open, elsewhere:
     app.selectbox(key="setting_box").set_value(wide.text).run()
     app = open_page("specimens", **OPEN, setting=app.session_state["selection"].setting)  # by a link
     text = written(app)
-    assert ":red-badge[✕ bad] Attention is one-hot and out of reach, since step 0" in text
+    assert ":red-badge[✕ bad] Attention is stuck on one token, since step 0" in text
     assert "[Scaled, but alone ↓](#single-head-scaled)" in text
     assert ":green-badge[✓ holds] &nbsp;Unscaled attention is one-hot from the start" in text
 

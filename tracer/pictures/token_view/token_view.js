@@ -231,7 +231,7 @@ function makeTokenView(part) {
     const { wide, high } = layout;
     const { layers, heads } = links;
     const ctx = canvas.getContext("2d");
-    title.replaceChildren(asked.back ? "Most attention to " : "Strongest look of ");
+    title.replaceChildren(asked.back ? "Most attention to " : "Strongest attention of ");
     quoted(title, i);
     title.append(", in every head");
     ctx.clearRect(0, 0, layout.width + 4, layout.height + 4);

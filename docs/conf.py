@@ -23,8 +23,13 @@ nitpicky = False  # annotations name types of torch and xarray, whose pages are 
 
 myst_enable_extensions = ["fieldlist"]
 myst_heading_anchors = 3
-MOVED = {"../SECURITY.md": "security.md", "../checkpoints/README.md": "run-format.md", "../README.md": "index.md"}
+MOVED = {"../SECURITY.md": "security.md", "../checkpoints/README.md": "run-format.md"}
 """Pages of the repository as they are linked from docs/, and where the site has them."""
+MENU = re.compile(r"^<!-- toctree\n(.*?)-->", re.M | re.S)
+"""Of the site; the repository has links in its place."""
+DRAWING = re.compile(r"^!\[[^\]]*\]\((\w+\.svg)\)$", re.M)
+"""A file of docs/ that the site shows in its own colours."""
+FUNCTION = re.compile(r"`(tracer(?:\.\w+)+)`(?= |,)")
 FORGE = re.compile(r"^\*On a forge: .*\n+", re.M)
 """Says, where pages are read in the repository, where to find what only the site shows in their place."""
 
@@ -60,6 +65,9 @@ def read(app: Any, name: str, source: list[str]) -> None:
     source[0] = FORGE.sub("", source[0])
     for path, page in MOVED.items():
         source[0] = source[0].replace(f"]({path}", f"]({page}")
+    source[0] = DRAWING.sub(r"```{raw} html\n:file: \1\n```", MENU.sub(r"```{toctree}\n\1```", source[0]))
+    if name == "measures":
+        source[0] = FUNCTION.sub(r"{func}`\1`", source[0])
     kept = HERE / "measures.json"
     source[0] = measures.drawn(measures.written(source[0], kept), kept)
 

@@ -70,9 +70,11 @@ def on_gpu(row: str, before: str = "") -> float:
 without: dict[str, float] = RECORD["without"]
 Source = float | Callable[[], float]
 CLAIMS: list[tuple[str, str, tuple[Source, ...]]] = [
-    ("README.md", "{} % of its training rows are synthetic", (100 * DEMO.data.mix_share,)),
+    ("README.md", "training rows {} % are synthetic", (100 * DEMO.data.mix_share,)),
     ("README.md", "random tokens, repeated after {} to {}", tuple(map(int, PROBE.periods.aminmax()))),
-    ("README.md", "keeps {} % of what repeating tokens gains",
+    ("docs/training.md", "{} % of its training rows are synthetic", (100 * DEMO.data.mix_share,)),
+    ("docs/python.md", "random tokens, repeated after {} to {}", tuple(map(int, PROBE.periods.aminmax()))),
+    ("docs/python.md", "keeps {} % of what repeating tokens gains",
      (100 * inspect.signature(ablate.build_up).parameters["target"].default,)),
     ("docs/student.md", "of {} layers with {} heads each learns", (DEMO.model.n_layers, DEMO.model.n_heads)),
     ("docs/student.md", "one token after the other, in {} updates", (DEMO.steps,)),
@@ -117,7 +119,8 @@ CLAIMS: list[tuple[str, str, tuple[Source, ...]]] = [
     ("tracer/diagnosis/rules.py", "The demo's ends {} % larger", (growth,)),
     ("tracer/diagnosis/growth.py", "the demo's stream ends {} % larger", (growth,)),
 ]  # fmt: skip
-PAGES = sorted({"README.md", "docs/index.md", "docs/practitioner.md", *(page for page, *_ in CLAIMS if "docs" in page)})
+PAGES = sorted({"README.md", "docs/index.md", "docs/practitioner.md", "docs/dashboard.md", "docs/recording.md",
+                *(page for page, *_ in CLAIMS if "docs" in page)})  # fmt: skip
 NOT_OF_THE_DEMO = re.compile(
     r"Python 3\.\d+ to 3\.\d+|--host [\d.]+|induction > 0\.5"
     r"|511 flushes of .* training on a busy machine: 2\.5 %"  # docs/trust.md: timed once, and said with its machine
@@ -185,7 +188,7 @@ def test_the_heads_that_the_pages_name_are_those_of_the_record() -> None:
 
 
 def test_what_is_said_to_come_first_in_the_demo_comes_first() -> None:
-    """README, under the picture of Phases: the previous-token head, the induction head, then repeated tokens."""
+    """README, under its picture: the previous-token head, the induction head, then repeated tokens."""
     said = "previous-token head changes first, the induction head that reads it later, then repeated tokens become easy"
     assert said in text("README.md")
     order = changed("previous_token", LOOKS_BACK), changed("induction", INDUCTION), changed("repeat_loss")

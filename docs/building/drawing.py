@@ -1,4 +1,4 @@
-"""Curves over training and patterns as small SVGs, in the colours of the page around them.
+"""Curves over training and patterns as small SVGs: in the colours of a page around them, or as files of their own.
 
 Groups (layers, matrices, depths) have the colours .g0, .g1, ... of static/site.css; the dashed line is chance.
 """
@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
+
+from tracer.pictures.colours import LINES, SURFACES
 
 Curves = Mapping[str, Sequence[Sequence[float | None]]]
 
@@ -16,6 +19,83 @@ DECADES = 2.0
 """From this many powers of ten on, curves are drawn over a logarithmic axis."""
 CELL, SEEN = 9, 2
 """Pixels of a cell, and the percent from which it is drawn."""
+LEGEND, GAP, LETTER = 26, 28, 7
+"""Of a file: the height of its legend, pixels between two drawings or two entries, and about those of a letter."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One SVG without its outermost element; `caption` in HTML is set as text below it."""
+
+    width: int
+    height: int
+    label: str
+    inner: str
+    caption: str = ""
+
+    def svg(self, place: str = "") -> str:
+        said = escape(self.label, quote=True)
+        return f'<svg {place}viewBox="0 0 {self.width} {self.height}" role="img" aria-label="{said}">{self.inner}</svg>'
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Drawings side by side, and a legend of (class, words)."""
+
+    kind: str
+    drawings: Sequence[Drawing]
+    legend: Sequence[tuple[str, str]] = ()
+
+    def html(self) -> str:
+        """For a page, whose style it wears."""
+        if self.kind == "measure":
+            said = [f'<span class="{name}">{escape(words)}</span>' if name else f"<span>{escape(words)}</span>"
+                    for name, words in self.legend]  # fmt: skip
+            inner = f"{self.drawings[0].svg()}<figcaption>{''.join(said)}</figcaption>"
+        else:
+            inner = "".join(f"<div>{one.svg()}<p>{one.caption}</p></div>" for one in self.drawings)
+        return f'<figure class="{self.kind}">{inner}</figure>'
+
+    def file(self) -> str:
+        """An SVG that is looked at by itself, in light and dark."""
+        wide = sum(one.width for one in self.drawings) + GAP * (len(self.drawings) - 1)
+        high = max(one.height for one in self.drawings)
+        drawn, x = [], 0
+        for one in self.drawings:
+            drawn.append(one.svg(f'x="{x}" width="{one.width}" height="{one.height}" '))
+            drawn.append(_label(x, high + 17, one.label) if one.caption else "")
+            x += one.width + GAP
+        x = LEFT
+        for name, words in self.legend:
+            if name:
+                drawn.append(f'<path class="curve {name}" d="M{x} {high + 13}h18"/>')
+                x += 24
+            drawn.append(_label(x, high + 17, words))
+            x += LETTER * len(words) + GAP
+        said = escape(self.drawings[0].label, quote=True)
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-8 -8 {wide + 16} {high + LEGEND + 16}" '
+            f'width="{wide + 16}" role="img" aria-label="{said}">\n<style>{STYLE}</style>\n'
+            f'<rect class="ground" x="-8" y="-8" width="100%" height="100%"/>\n'
+            + "\n".join(filter(None, drawn))
+            + "\n</svg>\n"
+        )
+
+
+def _style(theme: str) -> str:
+    surface, lines = SURFACES[theme], LINES[theme]
+    groups = "".join(f".g{n}{{stroke:{line}}}" for n, line in enumerate(lines[:4]))
+    return (
+        f"rect.ground{{fill:{surface['background-color']}}}text{{fill:{lines[-1]}}}.axis,.chance{{stroke:{lines[-1]}}}"
+        f"path.ground{{fill:{surface['secondary-background-color']}}}.cells{{fill:{surface['link-color']}}}{groups}"
+    )
+
+
+STYLE = (
+    "text{font:12px Inter,system-ui,sans-serif}path{fill:none}.curve{stroke-width:1.6;stroke-linejoin:round}"
+    f".chance{{stroke-dasharray:5 4}}{_style('light')}@media (prefers-color-scheme:dark){{{_style('dark')}}}"
+)
+"""Of a file, which no page gives one."""
 
 
 def curves(
@@ -25,7 +105,7 @@ def curves(
     chance: float | None = None,
     along: str = "step",
     bounded: bool = False,
-) -> str:
+) -> Figure:
     """Every curve of every group over x, steps of training or positions; a bounded axis is never logarithmic."""
     values = [v for group in groups.values() for curve in group for v in curve if v is not None]
     shown = [*values, chance] if chance is not None else values
@@ -52,16 +132,13 @@ def curves(
             _path([place(at, v) for at, v in zip(x, curve, strict=True) if v is not None]) for curve in group
         )
         drawn.append(f'<path class="curve g{n}" d="{paths}"/>')
-    drawing = (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(what, quote=True)}">{"".join(drawn)}</svg>'
-    )
-    said = [f'<span class="g{n}">{escape(name)}</span>' for n, name in enumerate(groups) if name]
-    said += ['<span class="chance">at chance</span>'] if chance is not None else []
-    said += ["<span>logarithmic</span>"] if logarithmic else []
-    return f'<figure class="measure">{drawing}<figcaption>{"".join(said)}</figcaption></figure>'
+    legend = [(f"g{n}", name) for n, name in enumerate(groups) if name]
+    legend += [("chance", "at chance")] if chance is not None else []
+    legend += [("", "logarithmic")] if logarithmic else []
+    return Figure("measure", [Drawing(WIDTH, HEIGHT, what, "".join(drawn))], legend)
 
 
-def patterns(found: Mapping[str, Sequence[Sequence[int]]], captions: Sequence[str]) -> str:
+def patterns(found: Mapping[str, Sequence[Sequence[int]]], captions: Sequence[str]) -> Figure:
     """Each pattern, in percent: rows are the tokens that look, columns those that are looked at."""
     drawn = []
     for (head, rows), caption in zip(found.items(), captions, strict=True):
@@ -70,12 +147,9 @@ def patterns(found: Mapping[str, Sequence[Sequence[int]]], captions: Sequence[st
             f'<rect x="{CELL * k}" y="{CELL * q}" width="{CELL}" height="{CELL}" fill-opacity="{share / 100}"/>'
             for q, row in enumerate(rows) for k, share in enumerate(row) if share >= SEEN
         )  # fmt: skip
-        drawing = (
-            f'<svg viewBox="0 0 {side} {side}" role="img" aria-label="{escape(f"The pattern of {head}", quote=True)}">'
-            f'<path class="ground" d="M0 0V{side}H{side}Z"/><g class="cells">{cells}</g></svg>'
-        )
-        drawn.append(f"<div>{drawing}<p><b>{escape(head)}</b> {escape(caption)}</p></div>")
-    return f'<figure class="patterns">{"".join(drawn)}</figure>'
+        inner = f'<path class="ground" d="M0 0V{side}H{side}Z"/><g class="cells">{cells}</g>'
+        drawn.append(Drawing(side, side, f"The pattern of {head}", inner, f"<b>{escape(head)}</b> {escape(caption)}"))
+    return Figure("patterns", drawn)
 
 
 def number(value: float) -> str:

@@ -1,8 +1,8 @@
-"""The lists in docs/*.md that are written from the code, and the pictures that only the site shows.
+"""What is written into docs/ from elsewhere: lists from the code, pages of other folders, pictures of measures.
 
-A list stands between `<!-- word -->` and `<!-- /word -->`, and in the repository as it was last written by
-`scripts/pages`; a test says when it is not what the code says. The curves are of one run; `scripts/measures` keeps them
-in docs/measures.json.
+A list stands between `<!-- word -->` and `<!-- /word -->`. In the repository lists and pictures are as `scripts/pages`
+last wrote them; a test says when they are not what the code says. The site draws the pictures in its own colours. The
+curves are of one run; `scripts/measures` keeps them in docs/measures.json.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from tracer.measures.attention import ATTENTION
 from tracer.measures.model_scalars import SCALARS
 from tracer.measures.weights import WEIGHTS
 
+ROOT = Path(__file__).parents[2]
 PARTS = {"attention": ATTENTION, "weights": WEIGHTS, "scalars": SCALARS}
+PAGES = {"run_format": ("checkpoints/README.md", "# Runs"), "security": ("SECURITY.md", "# Security")}
+"""Of the repository, by the word that stands for them, each with its title, which is left out."""
 LIST = re.compile(r"<!-- (\w+) -->.*?<!-- /\1 -->", re.DOTALL)
-PICTURE = re.compile(r"<!-- picture of (\w+) -->")
+PICTURE = re.compile(r"!\[[^\]]*\]\(pictures/measures/(\w+)\.svg\)")
 LOOKS = ("looks at the token before: a line beside the diagonal", "looks at what came next, the last time: a stripe")
 
 
@@ -32,15 +35,30 @@ def written(page: str, kept: Path) -> str:
 
 
 def drawn(page: str, kept: Path) -> str:
-    """The page with the pictures of its measures."""
-    return PICTURE.sub(lambda found: f"```{{raw}} html\n{_picture(MEASURES[found[1]], kept)}\n```", page)
+    """The page with the pictures of its measures in it, instead of as files."""
+
+    def inline(found: re.Match[str]) -> str:
+        picture = _picture(MEASURES[found[1]], kept)
+        assert picture is not None
+        return f"```{{raw}} html\n{picture.html()}\n```"
+
+    return PICTURE.sub(inline, page)
+
+
+def pictures(kept: Path) -> dict[str, str]:
+    """The file of every measure that can be drawn, by its name."""
+    drawn = {f"{name}.svg": _picture(measure, kept) for name, measure in MEASURES.items()}
+    return {name: picture.file() for name, picture in drawn.items() if picture}
 
 
 def _said(word: str, kept: Path) -> str:
     if word == "rules":
         return "\n\n".join(map(_rule, RULES.values()))
+    if word in PAGES:
+        path, title = PAGES[word]
+        return (ROOT / path).read_text("utf-8").removeprefix(title).replace("](docs/", "](").strip()
     if word not in PARTS:
-        raise ValueError(f"<!-- {word} --> means no list; pages may have {', '.join(['rules', *PARTS])}")
+        raise ValueError(f"<!-- {word} --> means no list; pages may have {', '.join(['rules', *PARTS, *PAGES])}")
     return "\n\n".join(_entry(measure, kept) for measure in PARTS[word])
 
 
@@ -69,7 +87,7 @@ def _entry(measure: Measure, kept: Path) -> str:
         "Source": measure.source,
     }
     listed = "\n".join(f"- **{name}:** {fact}" for name, fact in facts.items() if fact)
-    shown = f"<!-- picture of {measure.name} -->"
+    shown = f"![{measure.label}, of the demo](pictures/measures/{measure.name}.svg)"
     last = shown if _picture(measure, kept) else "*Recorded of watched trainings only; the demo has none.*"
     return f"### {measure.label}\n\n{measure.note}\n\n{listed}\n\n{last}"
 
@@ -93,7 +111,7 @@ def _setting(kept: Path) -> Setting:
     return Setting.of(figures["d_vocab"], figures["n_ctx"])
 
 
-def _picture(measure: Measure, kept: Path) -> str:
+def _picture(measure: Measure, kept: Path) -> drawing.Figure | None:
     figures = _figures(kept)
     if measure.name == "pattern":
         return drawing.patterns(figures["patterns"], LOOKS)
@@ -102,5 +120,5 @@ def _picture(measure: Measure, kept: Path) -> str:
         groups = figures["by_position"]
         return drawing.curves(groups, range(figures["n_ctx"]), measure.label, chance, along="position")
     if measure.name not in figures["curves"]:
-        return ""
+        return None
     return drawing.curves(figures["curves"][measure.name], figures["steps"], measure.label, chance, bounded=bounded)

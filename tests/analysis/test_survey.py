@@ -130,7 +130,7 @@ def exact(model: Transformer, tokens: Tensor) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("length", [16, 64])
 def test_means_are_those_of_every_query_within_their_errors(length: int) -> None:
-    """At the size of README's call; entropies grow with the place of a query, so an offset for a batch is seen."""
+    """At the size of the guide's call; entropies grow with the place of a query, so an offset for a batch is seen."""
     config = replace(TINY, n_ctx=length, n_heads=4, init=InitConfig(attn=0.5))
     model, tokens = Transformer(config).eval(), rows(2**14 // length, length)
     found, truth = survey(model, tokens, tokens=2**14), exact(model, tokens)

@@ -63,7 +63,7 @@ def opens(url: str, Host: str = "", **headers: str) -> bool:
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """`streamlit run dashboard/app.py`, as README says."""
+    """`streamlit run dashboard/app.py`, as docs/dashboard.md says."""
     with served(APP, tmp_path_factory.mktemp("here")) as url:
         yield url
 

@@ -1,4 +1,7 @@
-"""Every line of README runs as it is written: on small models, in a folder of its own, from one process."""
+"""README is short, and every line of it and of the pages that go on from it runs as it is written.
+
+On small models, in a folder of its own, from one process.
+"""
 
 import re
 import shlex
@@ -14,9 +17,10 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import tracer
-from tests.documents import SMALL, blocks, command, commands, small_demo
+from tests.documents import ROOT, SMALL, blocks, command, commands, small_demo
 
-BLOCKS = blocks("README.md")
+PAGES = ("README.md", "docs/dashboard.md", "docs/training.md", "docs/python.md")
+BLOCKS = [block for page in PAGES for block in blocks(page)]
 COMMANDS = [line for kind, block in BLOCKS if not kind for line in commands(block)]
 OPENED = [line for kind, block in BLOCKS if not kind for line in block.splitlines() if line.startswith("manyeyes")]
 PYTHON = [block for kind, block in BLOCKS if kind == "python"]
@@ -37,12 +41,21 @@ def here(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
 
 
 def test_the_lines_are_found() -> None:
-    assert len(COMMANDS) >= 11 and len(PYTHON) >= 5 and len(OPENED) >= 3
+    assert len(COMMANDS) >= 16 and len(PYTHON) >= 6 and len(OPENED) >= 4
+
+
+def test_readme_is_short_and_its_links_lead_somewhere() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.split()) < 900
+    linked = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)|(?:src|srcset)=\"([^\"]+)\"", text)
+    paths = [ROOT / (link or source) for link, source in linked]
+    assert len(paths) >= 20 and [path for path in paths if not path.is_file()] == []
+    assert all(path.stat().st_size < 1_000_000 for path in paths if path.suffix == ".webp")
 
 
 @pytest.mark.parametrize("line", [line for line in COMMANDS if not any(name in line for name in HUB)])
 def test_commands(here: Path, line: str) -> None:
-    """In the order of README: what one line writes, another one reads."""
+    """In the order of the pages: what one line writes, another one reads."""
     args = shlex.split(re.sub(r"--steps \d+", "", line), comments=True)[1:]
     options = {"train": ["--steps", "8", *SMALL], "fork": ["--steps", "760"], "resume": ["--steps", "10"]}
     args += options.get(args[0], [])  # without its own, resume says rightly that this short training is finished
@@ -81,4 +94,4 @@ def test_python(here: Path, nth: int, trained_toy: Path, monkeypatch: pytest.Mon
     code = PYTHON[nth].replace(
         "    ...  # forward, backward", "    loss = model(batch, labels=batch).loss; loss.backward()  #"
     )
-    exec(compile(code, f"README, block {nth}", "exec"), names)
+    exec(compile(code, f"block {nth} of {PAGES}", "exec"), names)

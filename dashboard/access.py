@@ -53,9 +53,9 @@ so whoever sends it can name any connection as theirs."""
 ASK = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>Token · manyeyes</title><style>
 :root {{ color-scheme: light dark; --page: #f4f6f9; --card: #ffffff; --text: #111622; --soft: #565f6e; --line: #dfe3ea;
-  --edge: #7d8796; --key: #2b5fd0; --wrong: #b3261e }}
+  --edge: #7d8796; --key: #111622; --wrong: #b3261e }}
 @media (prefers-color-scheme: dark) {{ :root {{ --page: #0f1218; --card: #181c25; --text: #e8ecf4; --soft: #a9b4c4;
-  --line: #2a303c; --edge: #77849a; --key: #3f6ee2; --wrong: #ff8a80 }} }}
+  --line: #2a303c; --edge: #77849a; --key: #66738a; --wrong: #ff8a80 }} }}
 * {{ box-sizing: border-box }}
 body {{ margin: 0; padding: min(14vh, 8rem) 1rem 2rem; background: var(--page); color: var(--text);
   font: 16px/1.5 Inter, system-ui, sans-serif }}

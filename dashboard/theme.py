@@ -81,18 +81,17 @@ class Ink:
     """Colours of what a chart draws besides its data."""
 
     text: str
+    """And what was chosen: blue is attention alone."""
     muted: str
     grid: str
     page: str
-    accent: str
-    """What was chosen."""
     mark: str
     """A window or an event."""
 
 
 INKS = {
-    "light": Ink("#111622", "#565f6e", "#dfe3ea", "#ffffff", "#2b5fd0", "#b5730f"),
-    "dark": Ink("#e8ecf4", "#a9b4c4", "#2a303c", "#0f1218", "#6c9ff5", "#cd9526"),
+    "light": Ink("#111622", "#565f6e", "#dfe3ea", "#ffffff", "#b5730f"),
+    "dark": Ink("#e8ecf4", "#a9b4c4", "#2a303c", "#0f1218", "#cd9526"),
 }
 
 

@@ -37,7 +37,7 @@ def markup(values: Sequence[float], *, label: str, share: float = 1.0, height: i
     spots = [(1 + across * i, height * (0.5 - 0.8 * (v - (low + high) / 2) / span)) for i, v in enumerate(values)]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
     end = f"M{spots[-1][0]:.1f},{spots[-1][1]:.1f}h0"
-    look = f"fill:none;stroke:{theme.ink().accent};stroke-linecap:round;vector-effect:non-scaling-stroke"
+    look = f"fill:none;stroke:{theme.ink().text};stroke-linecap:round;vector-effect:non-scaling-stroke"
     image = (  # Streamlit lets no SVG into its HTML but as an image
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 100 {height}' preserveAspectRatio='none'>"
         f"<polyline points='{line}' style='{look};stroke-width:1.75'/>"

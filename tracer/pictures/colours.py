@@ -30,14 +30,14 @@ SURFACES = {
         "background-color": "#ffffff",
         "secondary-background-color": "#f4f6f9",
         "text-color": "#111622",
-        "primary-color": "#2b5fd0",
+        "primary-color": "#111622",
         "link-color": "#1d56c4",
     },
     "dark": {
         "background-color": "#0f1218",
         "secondary-background-color": "#181c25",
         "text-color": "#e8ecf4",
-        "primary-color": "#3f6ee2",
+        "primary-color": "#66738a",
         "link-color": "#8db4ff",
     },
 }

@@ -21,7 +21,7 @@ STYLE = """<style>
 .bars th, .bars td { padding: .2rem 0; font-weight: 400; text-align: left; white-space: nowrap; }
 .bars .x { width: 80%; padding: 0 1rem; }
 .bars .x div { position: relative; height: 1.1rem; }
-.bars .x i { position: absolute; inset: 0 auto 0 0; border-radius: 0 3px 3px 0; background: #3b6be0; }
+.bars .x i { position: absolute; inset: 0 auto 0 0; border-radius: 0 3px 3px 0; background: currentColor; }
 .bars .dropped i { background: rgb(127 127 127 / .8); }
 .bars .x b { position: absolute; top: -.2rem; bottom: -.2rem; border-left: 1.5px dashed rgb(127 127 127); }
 </style>"""

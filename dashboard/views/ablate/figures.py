@@ -36,7 +36,7 @@ def next_tokens(
     )  # fmt: skip
     if ablated:
         figure.add_bar(
-            x=after, name="with these off", marker={"color": ink.accent}, customdata=change,
+            x=after, name="with these off", marker={"color": ink.text}, customdata=change,
             text=[f"{p:.1%}{far}" for p, far in zip(after, change, strict=True)],
             hovertemplate="%{x:.2%} (%{customdata} points)<extra>with these off</extra>", **shown,
         )  # fmt: skip

@@ -196,7 +196,7 @@ def _bars(names: list[str], mass: list[float], others: list[float], label: str) 
 
     ink = theme.ink()
     figure = go.Figure([
-        go.Bar(x=names, y=mass, name=plain(label), marker={"color": ink.accent}),
+        go.Bar(x=names, y=mass, name=plain(label), marker={"color": ink.text}),
         go.Bar(x=names, y=others, name="all heads", marker={"color": ink.grid}),
     ])  # fmt: skip
     figure.update_layout(

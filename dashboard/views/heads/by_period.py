@@ -67,7 +67,7 @@ def _figure(found: ByPeriod, head: Head) -> go.Figure:
 
     ink = theme.ink()
     lines = (
-        ("score", found.score[:, *head], {"color": ink.accent, "width": 2}),
+        ("score", found.score[:, *head], {"color": ink.text, "width": 2}),
         ("control", found.control[:, *head], {"color": ink.muted, "width": 2}),
         ("uniform", found.uniform, {"color": ink.muted, "width": 1, "dash": "dot"}),
     )

@@ -209,7 +209,7 @@ def _lines(steps: list[int], lines: Mapping[str, np.ndarray]) -> go.Figure:
     ink, log_x = theme.ink(), state.read().log
     figure = go.Figure([
         go.Scatter(x=places(steps, log_x), y=y, name=plain(name), mode="lines", line={"color": colour, "width": 2})
-        for (name, y), colour in zip(lines.items(), (ink.accent, ink.muted), strict=True)
+        for (name, y), colour in zip(lines.items(), (ink.text, ink.muted), strict=True)
     ])  # fmt: skip
     figure.update_layout(
         height=260, margin={"l": 40, "r": 12, "t": 30, "b": 40},

@@ -128,7 +128,7 @@ def timeline(
     figure.update_layout(shapes=shapes, annotations=texts)
     if step is not None and n:
         every = np.concatenate([[step], *(x for x, _ in series)])
-        rule(figure, places(every, log_x)[0], ink.accent)
+        rule(figure, places(every, log_x)[0], ink.text)
     figure.update_layout(
         height=LANE * n + FOOT, showlegend=False, hovermode="x",
         hoverdistance=-1, margin={"l": 48, "r": 8, "t": 4, "b": FOOT},
@@ -196,7 +196,7 @@ def surface(
     for end in window or ():
         rule(figure, places([end, *steps], log_x)[0], ink.text, dash="dash", width=1)
     if step is not None:
-        rule(figure, places([step, *steps], log_x)[0], ink.accent)
+        rule(figure, places([step, *steps], log_x)[0], ink.text)
     powers = 2 ** np.arange(int(np.log2(n)) + 1)
     figure.update_layout(
         height=300, hovermode="x", hoverdistance=-1,

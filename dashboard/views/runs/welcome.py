@@ -43,9 +43,9 @@ ol.coming { list-style: none; margin: .2rem 0 .4rem; padding: 0; line-height: 1.
 ol.coming li { display: grid; grid-template-columns: 5.4rem 1fr; gap: .8rem; margin: 0; padding: 0 0 .7rem; }
 ol.coming li > span { position: relative; padding: 0 0 0 1.3rem; }
 ol.coming li > span::before { content: ""; position: absolute; left: 0; top: .42rem; width: .55rem; height: .55rem;
-  border-radius: 50%; background: #3b6be0; }
+  border-radius: 50%; background: currentColor; }
 ol.coming li:not(:last-child) > span::after { content: ""; position: absolute; left: .22rem; top: 1.15rem;
-  bottom: -.95rem; width: 1.5px; background: #3b6be055; }
+  bottom: -.95rem; width: 1.5px; background: color-mix(in srgb, currentColor 33%, transparent); }
 ol.coming b { font-weight: 500; text-align: right; opacity: .72; font-variant-numeric: tabular-nums; }
 </style>"""
 

@@ -51,14 +51,6 @@ export function newPart(cue) {
     }
   });
   const colour = [0, 0, 0];
-  const theme = {
-    page: colour,
-    text: colour,
-    muted: colour,
-    line: colour,
-    faint: colour,
-    accent: colour,
-    mode: "light"
-  };
+  const theme = { page: colour, text: colour, muted: colour, line: colour, faint: colour, mode: "light" };
   return { root: newNode(), theme, cue, sent: 0, send() {}, draw() {} };
 }

@@ -103,7 +103,7 @@ function makeBipartite(part) {
     const ctx = sized(over, root.clientWidth, layout.height);
     if (hover < 0) return;
     drawEdge(ctx, hover, css(part.theme.page, 0.9), widthOf(hover) + 4);
-    drawEdge(ctx, hover, css(part.theme.accent), Math.max(2, widthOf(hover)));
+    drawEdge(ctx, hover, css(part.theme.text), Math.max(2, widthOf(hover)));
   }
   function nearest([x, y]) {
     let found = -1;

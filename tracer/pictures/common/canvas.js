@@ -75,9 +75,9 @@ function drawStepMark(ctx, theme, step, place, { left, top, width, height }, hal
   const x = Math.round(place);
   const late = x > left + width - 60;
   if (halo) fillBox(ctx, css(theme.page, 0.85), x - halo, top, 2 * halo + 0.5, height);
-  fillBox(ctx, theme.accent, x - 0.5, top - 2 * halo, 1.5, height + 2 * halo);
+  fillBox(ctx, theme.text, x - 0.5, top - 2 * halo, 1.5, height + 2 * halo);
   const look = {
-    colour: theme.accent,
+    colour: theme.text,
     font: `600 11px ${theme.mono}`,
     align: late ? "right" : "left",
     baseline: "bottom"

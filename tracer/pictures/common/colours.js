@@ -35,7 +35,6 @@ function themeOf(host) {
     muted: mix(text, page, 0.36),
     line: mix(text, page, 0.84),
     faint: mix(text, page, 0.93),
-    accent: read("primary-color", "#2b5fd0"),
     sans: style.getPropertyValue("--st-font") || "sans-serif",
     mono: style.getPropertyValue("--st-code-font") || "monospace",
     mode: luminance(page) < 0.18 ? "dark" : "light"

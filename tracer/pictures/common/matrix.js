@@ -62,5 +62,5 @@ function drawCrossHair(ctx, theme, layout, /** @type {Cell} */ [q, k], locked) {
   fillBox(ctx, css(theme.text, 0.55), layout.left, y + tall / 2 - 0.5, k * wide, 1);
   fillBox(ctx, css(theme.text, 0.55), x + wide / 2 - 0.5, y + tall, 1, layout.height - y - tall);
   strokeBox(ctx, theme.page, 2, x - 2.5, y - 2.5, wide + 5, tall + 5);
-  strokeBox(ctx, locked ? theme.accent : theme.text, 2, x - 1, y - 1, wide + 2, tall + 2);
+  strokeBox(ctx, theme.text, locked ? 3 : 2, x - 1, y - 1, wide + 2, tall + 2);
 }

@@ -29,7 +29,6 @@ type Theme = {
   muted: Colour;
   line: Colour;
   faint: Colour;
-  accent: Colour;
   sans: string;
   mono: string;
   mode: Mode;

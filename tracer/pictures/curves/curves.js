@@ -51,8 +51,8 @@ function makeCurves(part) {
     if (!range) return;
     const [x0, x1] = range.x ?? [layout.left, layout.right];
     const [y0, y1] = range.y ?? [layout.top, layout.top + layout.height];
-    fillBox(ctx, css(part.theme.accent, 0.12), x0, y0, x1 - x0, y1 - y0);
-    strokeBox(ctx, part.theme.accent, 1, x0 + 0.5, y0 + 0.5, x1 - x0 - 1, y1 - y0 - 1);
+    fillBox(ctx, css(part.theme.text, 0.12), x0, y0, x1 - x0, y1 - y0);
+    strokeBox(ctx, part.theme.text, 1, x0 + 0.5, y0 + 0.5, x1 - x0 - 1, y1 - y0 - 1);
   }
   function drawOver() {
     const { theme, cue } = part;

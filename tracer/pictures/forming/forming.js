@@ -79,7 +79,7 @@ function makeForming(part) {
       strokeLine(ctx, theme.line, 30, py(v), width - 14, py(v));
       writeText(ctx, `${v}`, 22, py(v), look);
     }
-    const colours = [theme.muted, theme.accent];
+    const colours = [theme.muted, theme.text];
     head.scores.forEach((scores, h) => {
       for (const [upto, alpha] of [
         [last, 0.28],

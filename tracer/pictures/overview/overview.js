@@ -119,9 +119,9 @@ function makeOverview(part) {
     if (!window) return;
     const { x, y, wide, high } = boxOf(window);
     strokeBox(ctx, css(theme.page, 0.9), 4, x, y, wide, high);
-    strokeBox(ctx, theme.accent, 2, x, y, wide, high);
-    fillBox(ctx, theme.accent, layout.left - 6, y - 1, 3, high + 2);
-    fillBox(ctx, theme.accent, x - 1, OVERVIEW_TOP + layout.high + 3, wide + 2, 3);
+    strokeBox(ctx, theme.text, 2, x, y, wide, high);
+    fillBox(ctx, theme.text, layout.left - 6, y - 1, 3, high + 2);
+    fillBox(ctx, theme.text, x - 1, OVERVIEW_TOP + layout.high + 3, wide + 2, 3);
   }
   function say() {
     if (drag?.moved) readout.replaceChildren(`New window: ${words(drag.window)}`);

@@ -84,12 +84,12 @@ function makeHeatmap(part) {
     const { theme, cue } = part;
     const ctx = sized(over, root.clientWidth, layout.full);
     if (hover && hover.i !== chosen()) ring(ctx, hover.i, theme.text, 1);
-    if (chosen() >= 0) ring(ctx, chosen(), theme.accent, 2);
+    if (chosen() >= 0) ring(ctx, chosen(), theme.text, 2);
     if (chosen() >= 0 && layout.row < 10) {
       // its row is too thin for a name: on a plate over the others
       const y = rowTop(place[chosen()]) + layout.row / 2;
       fillBox(ctx, theme.page, 0, y - 8, layout.left - 4, 16);
-      const look = { colour: theme.accent, font: `600 11px ${theme.mono}`, align: "right", baseline: "middle" };
+      const look = { colour: theme.text, font: `600 11px ${theme.mono}`, align: "right", baseline: "middle" };
       writeText(ctx, head.labels[chosen()], layout.left - 6, y, look);
     }
     const now = film ?? cue.step;

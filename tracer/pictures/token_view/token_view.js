@@ -244,7 +244,7 @@ function makeTokenView(part) {
       writeText(ctx, `L${layer}`, 10, corner([layer, 0])[1] + high / 2, look);
     for (let layer = 0; layer < layers; layer++) for (let one = 0; one < heads; one++) drawHead(ctx, [layer, one], i);
     if (tried) ring(ctx, tried, theme.muted);
-    ring(ctx, part.cue.value[1], theme.accent);
+    ring(ctx, part.cue.value[1], theme.text);
   }
   canvas.onpointermove = (event) => {
     if (!layout) return; // not drawn yet

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -150,6 +151,14 @@ def test_the_lens_ends_with_what_the_model_says() -> None:
     torch.testing.assert_close(log_p[-1], final.gather(-1, TARGETS[..., None])[..., 0])
     order = final.argsort(-1, descending=True)
     assert (order.gather(-1, ranks[-1][..., None])[..., 0] == TARGETS).all()
+
+
+def test_the_lens_at_some_positions_is_that_of_all() -> None:
+    model = built(CONFIGS["layer norm, MLP, b_O"])
+    whole, some = logit_lens(model, TOKENS), logit_lens(model, TOKENS, positions=[3, 0])
+    assert some["pos"].values.tolist() == [3, 0]
+    for name in ("log_p", "rank", "top", "target"):
+        np.testing.assert_allclose(some[name], whole[name].sel(pos=[3, 0]), rtol=1e-6)
 
 
 @pytest.mark.parametrize("no_sum", [replace(BASE, norm_position="post"), replace(BASE, residual=False)], ids=str)

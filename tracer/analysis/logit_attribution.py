@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -91,12 +92,14 @@ def logit_attribution(
 @any_model
 @torch.no_grad()
 def logit_lens(
-    model: HeadModel, tokens: Int[Tensor, "batch pos"], targets: Int[Tensor, "batch pos"] | None = None
-) -> xr.Dataset:
+    model: HeadModel, tokens: Int[Tensor, "batch pos"], targets: Int[Tensor, "batch pos"] | None = None, *,
+    positions: Sequence[int] | None = None,
+) -> xr.Dataset:  # fmt: skip
     """What the model would say next if it stopped before each layer, or at its end (layer = n_layers).
 
     log_p[layer, batch, pos] of `targets` (default as in `logit_attribution`) in nats, their rank (0: the first), and
-    top, the likeliest token. Source: nostalgebraist 2020. The final norm is computed anew from each stream.
+    top, the likeliest token; of all positions or of these. Costs a forward pass, and the logits of each layer at each
+    of the positions. Source: nostalgebraist 2020. The final norm is computed anew from each stream.
     """
     import xarray as xr
 
@@ -106,10 +109,12 @@ def logit_lens(
         logits = model(tokens)
     if last not in seen:
         raise ValueError(model.why_no_stream)
-    wanted = _chosen(tokens, logits, targets)[..., None]
+    at = range(tokens.shape[1]) if positions is None else positions
+    index = torch.as_tensor(at, device=tokens.device)
+    wanted = _chosen(tokens, logits, targets)[:, index, None]
     log_p, ranks, top = [], [], []
     for name in (*names, last):
-        found = model.logits(seen[name]).log_softmax(-1)
+        found = model.logits(seen[name][:, index]).log_softmax(-1)
         own = found.gather(-1, wanted)
         log_p.append(own[..., 0])
         ranks.append((found > own).sum(-1))
@@ -118,7 +123,7 @@ def logit_lens(
         {name: (("layer", "batch", "pos"), torch.stack(x).cpu().numpy())
          for name, x in (("log_p", log_p), ("rank", ranks), ("top", top))}
         | {"target": (("batch", "pos"), wanted[..., 0].cpu().numpy())},
-        {"layer": np.arange(model.n_layers + 1), "batch": np.arange(len(tokens)), "pos": np.arange(tokens.shape[1])},
+        {"layer": np.arange(model.n_layers + 1), "batch": np.arange(len(tokens)), "pos": list(at)},
         {"long_name": "logit lens", "units": "nats"},
     )  # fmt: skip
 

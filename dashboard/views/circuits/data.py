@@ -333,9 +333,9 @@ def parts_of_logit(run: Run, step: int, tokens: tuple[int, ...], off: tuple[Head
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs=OF_A_STEP)
 def lens(
-    run: Run, step: int, tokens: tuple[int, ...], off: tuple[Head, ...] = ()
+    run: Run, step: int, tokens: tuple[int, ...], position: int, off: tuple[Head, ...] = ()
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """log p and rank of the next token if the model stopped before each layer and at its end, [layer1 pos].
+    """log p and rank of the next token at a position if the model stopped before each layer and at its end, [layer1].
 
     With some heads `off`.
     """
@@ -346,5 +346,5 @@ def lens(
 
     model, row = loading.model(run, step), torch.tensor([tokens])
     with zeroed(model, row, off):
-        found = logit_lens(model, row).squeeze("batch")
+        found = logit_lens(model, row, positions=[position]).squeeze(["batch", "pos"])
     return found.log_p.values, found["rank"].values

@@ -91,10 +91,9 @@ def _next(run: Run, target: int, position: int, last: int) -> str:
 
 
 def _draw_lens(run: Run, step: int, prompt: tuple[int, ...], position: int, off: tuple[Head, ...]) -> None:
-    log_p, ranks = data.lens(run, step, prompt, off)
+    log_p, ranks = data.lens(run, step, prompt, position, off)
     last, d_vocab = len(log_p) - 1, run.about.d_vocab
     assert d_vocab is not None  # it read a prompt
-    at = log_p[:, position]
     st.markdown("**Logit lens**")
     st.caption(
         f"What the model would say if it stopped after each layer, at token {position}. "
@@ -107,11 +106,11 @@ def _draw_lens(run: Run, step: int, prompt: tuple[int, ...], position: int, off:
     }
     beside = {}
     if off and position < len(prompt) - 1:  # after the last token the likeliest may be another
-        beside = {EVERY_ON: np.exp(data.lens(run, step, prompt)[0][:, position]).tolist()}
+        beside = {EVERY_ON: np.exp(data.lens(run, step, prompt, position)[0]).tolist()}
         config[EVERY_ON] = st.column_config.NumberColumn(format="%.3f")
     table(
-        {"after": ["embedding", *(f"layer {i}" for i in range(last))], "probability": np.exp(at).tolist(), **beside,
-         "log p": at.tolist(), "rank": (ranks[:, position] + 1).tolist()},
+        {"after": ["embedding", *(f"layer {i}" for i in range(last))], "probability": np.exp(log_p).tolist(), **beside,
+         "log p": log_p.tolist(), "rank": (ranks + 1).tolist()},
         key="lens", alt=f"The next token's probability after each layer, at token {position}", config=config,
     )  # fmt: skip
 

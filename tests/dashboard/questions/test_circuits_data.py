@@ -268,9 +268,9 @@ def test_parts_of_a_logit_and_the_lens(small_run: Run) -> None:
     assert found.heads.shape == (2, 4, 5)
     expected = logit_attribution.logit_attribution(small_run.model(20), tokens)
     np.testing.assert_allclose(found.heads, expected["heads"].isel(batch=0).values, atol=1e-6)
-    log_p, rank = data.lens(small_run, 20, TOKENS)
     last = logits - np.log(np.exp(logits).sum(1, keepdims=True))
-    np.testing.assert_allclose(log_p[-1][:4], last[np.arange(4), TOKENS[1:]], atol=1e-4)
-    assert rank[-1][:4].tolist() == [
-        int((row > row[token]).sum()) for row, token in zip(last[:-1], TOKENS[1:], strict=True)
-    ]
+    for position, token in enumerate(TOKENS[1:]):
+        log_p, rank = data.lens(small_run, 20, TOKENS, position)
+        assert log_p.shape == rank.shape == (3,)
+        assert log_p[-1] == pytest.approx(last[position, token], abs=1e-4)
+        assert rank[-1] == (last[position] > last[position, token]).sum()

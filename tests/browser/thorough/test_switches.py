@@ -111,6 +111,9 @@ def test_a_click_on_circuits(page, server, folder):
     page.get_by_role("button", name="All heads on").click()
     expect(page.get_by_text("A head that is off writes nothing")).to_be_visible()
     assert said() == before and "off" not in query(page)
+    page.keyboard.press("o")
+    expect(page.get_by_text("Without L0H1: it writes nothing")).to_be_visible()
+    assert said() == after and query(page)["off"] == ["L0H1"]
 
 
 def test_a_click_on_find(page, server, folder):

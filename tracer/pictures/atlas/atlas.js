@@ -200,7 +200,10 @@ function makeAtlas(part) {
     else choose(hit, 0);
   };
   canvas.onkeydown = (event) => {
-    if (event.key === "o" && !isModified(event) && hasSwitches() && held()) turn(held(), !isOff(held()));
+    if (event.key === "o" && !isModified(event) && hasSwitches() && held()) {
+      event.preventDefault(); // the page has the same key
+      turn(held(), !isOff(held()));
+    }
     const ends = isModified(event) ? {} : { Home: [0, 1], End: [0, -1] };
     const way = arrowOf(event) ?? ends[event.key];
     if (!way) return;

@@ -1,5 +1,6 @@
-// The keys of every page: `?` lists them, `/` goes to the text box that finds heads, or else to the prompt; `n` goes on
-// with the tour, whose card may be many tabs away. Those of the timeline are its own.
+// The keys of every page: `?` lists them, `/` goes to the text box that finds heads, or else to the prompt; `o` presses
+// the switch of the head in focus; `n` goes on with the tour, whose card may be many tabs away. Those of the timeline are
+// its own.
 export default (args) => live(args, makeKeys, { saves: false });
 
 const FIELD_NAMES = ["Find heads", "Prompt"];
@@ -9,7 +10,11 @@ const TAB_NAME = "Your text"; // behind which Ablate has its prompt
 const LIST = [
   { keys: ["←", "→", "↑", "↓"], does: "move over heads, tokens and cells" },
   { keys: ["Enter"], does: "choose, hold, or switch off what is in focus" },
-  { keys: ["o"], does: "switch the head in focus off or on, among the heads of Heads" },
+  {
+    keys: ["o"],
+    does: "switch the head in focus off or on",
+    where: () => (headSwitch() ? "" : ", where a page has its switch")
+  },
   { keys: ["[", "]"], does: "one step back or on along the timeline", where: () => (timeline() ? "" : BELOW) },
   { keys: ["Space"], does: "play training, or stop it", where: () => (timeline() ? "" : BELOW) },
   { keys: ["/"], does: "find heads, or write a prompt" },
@@ -19,6 +24,8 @@ const LIST = [
 ];
 /** @returns {HTMLElement | null} */
 const timeline = () => document.querySelector(".st-key-me-scrubber");
+/** @returns {HTMLElement | null} */
+const headSwitch = () => document.querySelector(".st-key-switch_focus button:enabled");
 /** @returns {HTMLElement | null} */
 const card = () => document.querySelector(".st-key-tour");
 const field = () => {
@@ -96,6 +103,8 @@ function makeKeys(part) {
     if (event.key === "?") toggle();
     else if (event.key === "/" && !panel.open) {
       if (!write() && !openField()) return;
+    } else if (event.key === "o" && headSwitch() && !panel.open) {
+      headSwitch().click();
     } else if (event.key === "n" && card() && !panel.open) {
       const next = ":is(.st-key-tour_next, .st-key-tour_there, .st-key-tour_finish) button";
       /** @type {HTMLElement | null} */ (card().querySelector(next))?.click();

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tracer.specimens.paper_folder import PaperFolder
 from tracer.specimens.paper_runs import seconds
@@ -53,7 +53,7 @@ def _claim(one: ClaimAnswer) -> dict[str, Any]:
 
 def as_text(told: Mapping[str, Any]) -> str:
     """For a terminal: a row a claim, under it where it is from, what was asked, and its control."""
-    rows = [f"{told['title']}", f"{told['source']}", f"{_seeds(told)}; {_minutes(told)}", ""]
+    rows = [f"{told['title']}", f"{told['source']}", spent(told), ""]
     for claim in told["claims"]:
         cells = (claim["verdict"], claim["claim"], _here(claim))
         lines = [textwrap.wrap(cell, width - 2) or [""] for cell, width in zip(cells, COLUMNS, strict=True)]
@@ -70,22 +70,44 @@ def as_text(told: Mapping[str, Any]) -> str:
 
 def as_markdown(told: Mapping[str, Any], page: str) -> str:
     """For a page: the words of the paper's folder, then its claims and its runs as tables."""
-    claims = [
-        (
-            f"**{claim['verdict']}**", f"{claim['claim']} ({_origin(claim)})", f"{_here(claim)}: {claim['why']}",
-            _control(claim["control"]).removeprefix("control: ") if claim["control"] else "–",
-        )
-        for claim in told["claims"]
-    ]  # fmt: skip
+    claims = [(f"**{one.verdict}**", f"{one.claim} ({one.origin})", one.here, one.control) for one in rows(told)]
     runs = [
         (f"`{name}`", of["about"], f"{of['steps']:,}", str(of["seeds"]), f"{of['seconds'] / 60:.1f}")
         for name, of in told["runs"].items()
     ]
     return "\n".join([
-        page.strip(), "", f"{_seeds(told)}; {_minutes(told)}. {_count(told)}", "",
+        page.strip(), "", f"{spent(told)}. {_count(told)}", "",
         markdown_table(("verdict", "claim", "here", "control"), claims),
         markdown_table(("run", "what it is for", "steps", "seeds", "minutes by the clock"), runs),
     ])  # fmt: skip
+
+
+class Row(NamedTuple):
+    """A claim of a paper in words."""
+
+    verdict: str
+    claim: str
+    origin: str
+    """Where it was published, or that it is a prediction of ours."""
+    here: str
+    """The mean over seeds with its interval, in how many seeds it is supported, and how many it takes."""
+    control: str
+
+
+def rows(told: Mapping[str, Any]) -> list[Row]:
+    """Every claim."""
+    return [
+        Row(
+            claim["verdict"], claim["claim"], _origin(claim), f"{_here(claim)}: {claim['why']}",
+            _control(claim["control"]).removeprefix("control: ") if claim["control"] else "–",
+        )
+        for claim in told["claims"]
+    ]  # fmt: skip
+
+
+def spent(told: Mapping[str, Any]) -> str:
+    """The seeds, how many trainings, how long they took."""
+    return f"{_seeds(told)}; {_minutes(told)}"
 
 
 def _here(claim: Mapping[str, Any]) -> str:

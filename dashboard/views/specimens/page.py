@@ -19,8 +19,10 @@ from dashboard.views.specimens import data as reading
 from dashboard.views.specimens import fold
 from dashboard.views.specimens.claims import claimed
 from dashboard.views.specimens.data import LossSetting
+from dashboard.views.specimens.papers import anchor, draw_papers
 from dashboard.views.specimens.specimen_card import MINUTES, StoryPlace, draw_last_words, draw_specimen, folds, minutes
 from tracer.specimens.claims import NOISE, Judgement
+from tracer.specimens.paper_results import PaperResults, results
 from tracer.specimens.systems import SPECIMENS, TRAINED, TUTORIALS
 from tracer.store import Run
 
@@ -62,7 +64,9 @@ def page() -> None:
     )
     _keep_watched(own)
     places = _places(runs, readings, trainable)
-    _draw_overview(runs, own, readings, small, [place.specimen.name for place in places if folds(place) is not None])
+    papers = results()
+    folded = [place.specimen.name for place in places if folds(place) is not None]
+    _draw_overview(runs, own, readings, small, papers, folded)
     for i, place in enumerate(places):
         tutorial = place.specimen.tutorial
         if not i or tutorial != places[i - 1].specimen.tutorial:
@@ -71,6 +75,8 @@ def page() -> None:
                 if not tutorial:
                     st.caption(FIGURES)
         draw_specimen(place)
+    if papers:
+        draw_papers(papers)
     _draw_taking(own, readings, setting, alone=len(found) == 1)
 
 
@@ -148,8 +154,9 @@ def _watch(seen: list[tuple[str, str]]) -> None:
 
 
 def _draw_overview(
-    runs: Mapping[str, Run], own: Mapping[str, Run], readings: list[Judgement], trainable: bool, folded: list[str]
-) -> None:
+    runs: Mapping[str, Run], own: Mapping[str, Run], readings: list[Judgement], trainable: bool,
+    papers: list[PaperResults], folded: list[str],
+) -> None:  # fmt: skip
     with st.container(key="specimen-overview"):
         left, right = st.columns([7, 5], gap="large")
         with left:
@@ -158,7 +165,7 @@ def _draw_overview(
                 st.markdown(answer)
             if len(own) < len(runs):
                 st.caption(SHIPPED)
-            st.container(key="specimen-contents").markdown("  \n".join(_contents()))
+            st.container(key="specimen-contents").markdown("  \n".join(_contents(papers)))
             with st.container(horizontal=True, vertical_alignment="center", gap="small"):
                 if trainable:
                     _draw_series(own)
@@ -167,12 +174,14 @@ def _draw_overview(
             _draw_standing(readings)
 
 
-def _contents() -> list[str]:
-    """A line a tutorial, with the ways to its specimens."""
+def _contents(papers: list[PaperResults]) -> list[str]:
+    """A line a tutorial, with the ways to its specimens, and one of the papers."""
     ways: dict[int, list[str]] = {}
     for i, one in enumerate(SPECIMENS.values(), 1):
         ways.setdefault(one.tutorial, []).append(f"[{i}&nbsp;{one.title}](#{one.name})")
-    return [f"**{TUTORIALS[tutorial]}:** {' · '.join(links)}" for tutorial, links in ways.items()]
+    lines = {TUTORIALS[tutorial]: links for tutorial, links in ways.items()}
+    lines |= {"Papers": [f"[{paper.title}](#{anchor(paper)})" for paper in papers]} if papers else {}
+    return [f"**{name}:** {' · '.join(links)}" for name, links in lines.items()]
 
 
 def _answer(runs: Mapping[str, Run]) -> str:

@@ -1,0 +1,69 @@
+"""Findings of papers, trained again: each claim with its verdict over seeds and its control."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import streamlit as st
+
+from dashboard import loading, navigation, state, theme
+from tracer.specimens.paper_results import PaperResults
+from tracer.specimens.paper_tables import rows, spent
+
+BADGES = {
+    "holds": ("✓", "green"), "weaker": ("◐", "orange"), "fails": ("✕", "red"), "too close to tell": ("≈", "gray"),
+    "not at this size": ("○", "gray"), "not tested": ("○", "gray"),
+}  # fmt: skip
+MOST = 6
+"""Runs of a paper that are offered."""
+
+
+def anchor(paper: PaperResults) -> str:
+    return f"paper-{paper.name}"
+
+
+def draw_papers(papers: list[PaperResults]) -> None:
+    """A card a paper; what is long on it stays folded."""
+    st.header("Papers", anchor=False)
+    st.caption("Findings of the field, trained again on two cores. Each verdict is over seeds, with a control that "
+               "rules out the trivial explanation. What fails stands here like what holds.")  # fmt: skip
+    for paper in papers:
+        with st.container(border=True, key=anchor(paper)):
+            _draw_paper(paper)
+
+
+def _draw_paper(paper: PaperResults) -> None:
+    st.subheader(paper.title, anchor=anchor(paper), width="content")
+    verdicts = Counter(claim["verdict"] for claim in paper.told["claims"])
+    st.markdown(" ".join(_badge(verdict, f"{n} {_several(verdict, n)}") for verdict, n in verdicts.items()))
+    lead, _, rest = paper.page.partition("\n\n")
+    st.markdown(lead)
+    st.caption(f"{theme.unmarked(paper.told['source'])}. {spent(paper.told)}.")
+    with st.expander(f"Its {len(paper.told['claims'])} claims, figures and controls"):
+        for row in rows(paper.told):
+            claim, origin, here, control = map(theme.unmarked, row[1:])
+            controlled = f"Control: {control}.  \n" if row.control != "–" else ""
+            with st.container(gap="xxsmall"):
+                st.markdown(f"{_badge(row.verdict)} &nbsp;{theme.sentence(claim)}  \n{theme.sentence(here)}")
+                st.caption(f"{controlled}{theme.sentence(origin)}")
+    with st.expander("What was done, and how to read it"):
+        st.markdown(rest)
+    here = [run.name for run in loading.runs() if run.name.startswith(f"{paper.name}-")]
+    if here:
+        with st.container(horizontal=True, key=f"runs-of-{paper.name}"):
+            for name in here[:MOST]:
+                if st.button(f"See {theme.unmarked(name)}", key=f"see {name}", type="tertiary",
+                             icon=":material/arrow_forward:"):  # fmt: skip
+                    state.open_run(name)
+                    st.switch_page(navigation.page("heads"))
+    st.code(paper.command, language=None)
+
+
+def _several(verdict: str, n: int) -> str:
+    """4 hold, 1 holds."""
+    return verdict.removesuffix("s") if n > 1 else verdict
+
+
+def _badge(verdict: str, words: str = "") -> str:
+    icon, colour = BADGES.get(verdict, ("○", "gray"))
+    return f":{colour}-badge[{icon} {words or verdict}]"

@@ -27,9 +27,8 @@ from tracer.specimens.systems import SPECIMENS, TRAINED, TUTORIALS
 from tracer.store import Run
 
 STORY = (
-    "Two tutorials build a transformer from one attention head to four blocks, and end with a question: *what are "
-    "those heads doing?* Three more build the same heads as modules and ask the reader to check them. Here is "
-    "everything in that order; each system changes one thing."
+    "Five tutorials, from one attention head to four blocks, each system with one thing changed. Two of them end with "
+    "a question: *what are those heads doing?*"
 )
 SERIES = tuple(name for name, one in TRAINED.items() if one.tutorial < 2)
 """The first two tutorials, whose runs are compared."""
@@ -42,6 +41,10 @@ FIGURES = (
     "Published figures are from 48 MB of Gutenberg text, 2,048 tokens, context 32, batches of 4,096, on a GPU. On "
     "other text, or in small, the values differ; a claim that compares two runs of one setting must still hold. "
     "Dashed: the published value, without the first row, which is always 0."
+)
+NEAR = (
+    f"One seed each. Two losses count as different when they are {NOISE:g} nats apart: runs of one system that differ "
+    "in their seed alone are nearer than that 19 times in 20."
 )
 
 
@@ -72,8 +75,6 @@ def page() -> None:
         if not i or tutorial != places[i - 1].specimen.tutorial:
             with st.container(key=f"tutorial-{tutorial + 1}"):
                 st.header(TUTORIALS[tutorial], anchor=False)
-                if not tutorial:
-                    st.caption(FIGURES)
         draw_specimen(place)
     if papers:
         draw_papers(papers)
@@ -163,8 +164,6 @@ def _draw_overview(
             st.markdown(STORY)
             if answer := _answer(runs):
                 st.markdown(answer)
-            if len(own) < len(runs):
-                st.caption(SHIPPED)
             st.container(key="specimen-contents").markdown("  \n".join(_contents(papers)))
             with st.container(horizontal=True, vertical_alignment="center", gap="small"):
                 if trainable:
@@ -172,6 +171,11 @@ def _draw_overview(
                 fold.draw_all(folded)
         with right:
             _draw_standing(readings)
+            with st.expander("How is this measured?"):
+                if len(own) < len(runs):
+                    st.markdown(SHIPPED)
+                st.markdown(FIGURES)
+                st.markdown(NEAR)
 
 
 def _contents(papers: list[PaperResults]) -> list[str]:
@@ -251,11 +255,6 @@ def _draw_standing(readings: list[Judgement]) -> None:
     st.markdown(f"**{', '.join(words)}.**")
     for one in [*failing, *close]:
         st.markdown(claimed(one))
-    if tested:
-        st.caption(
-            f"One seed each. Two losses count as different when they are {NOISE:g} nats apart: runs of one system "
-            "that differ in their seed alone are nearer than that 19 times in 20."
-        )
     with st.expander("Every claim"):
         for one in readings:
             st.markdown(claimed(one))

@@ -107,3 +107,12 @@ def test_a_batch_read_in_parts_says_the_same(monkeypatch: pytest.MonkeyPatch) ->
     whole = behind_other_text(early(12), ROWS, (1, 0))
     monkeypatch.setattr(behind_text, "AT_ONCE", 5 * 31 * VOCAB)
     assert behind_other_text(early(12), ROWS, (1, 0)) == whole
+
+
+def test_every_amount_must_be_matched() -> None:
+    """Keys at 7 to 10, those of a block behind 5 tokens, do not know the token before; those of the others do."""
+    model = induction_circuit()
+    model.blocks[0].attn.W_Q[1, 27 + 7 : 27 + 11] = 0
+    found = behind_other_text(model, ROWS, (1, 0))
+    assert f"first copy: 1.00, {found.value:.2f}, 1.00 and 1.00; 0.4 is needed behind each." in found.sentence
+    assert 0.2 < found.value < 0.3 and found.passed is False

@@ -120,6 +120,6 @@ def _read(model: HeadModel, rows: Repeats, head: Head) -> tuple[np.ndarray, np.n
 
         with visiting(visit):
             said = model(some)[:, :-1].argmax(-1)
-        found.append((by_row(seen, part.seen), by_row(said == some[:, 1:], part.again)))
+        found.append((by_row(seen, part.seen), by_row((said == some[:, 1:]).double(), part.again)))
     matching, right = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return matching, right

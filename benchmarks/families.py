@@ -151,7 +151,7 @@ def repair(model: Any) -> float:
 
 
 def card(model: Any) -> float:
-    """How many of the five tests of the card cannot be measured."""
+    """How many of the six tests of the card cannot be measured."""
     return float(sum("Not measured" in str(test) for test in ablate.verdict(model, 1, 0, sequences=4).tests))
 
 

@@ -73,7 +73,7 @@ def test_the_card_measures_all_that_it_names(model: Any) -> None:
             model.head_weights()
     else:
         assert unmeasured == []
-    assert len(card.tests) == 5 and "previous-token partners" in str(card)
+    assert len(card.tests) == 6 and "previous-token partners" in str(card)
 
 
 @pytest.mark.parametrize("name", ["GPT-2", "Llama"])

@@ -46,8 +46,8 @@ def test_a_row_by_hand_beside_ours() -> None:
     """L0H1 of the circuit looks one back and nowhere else; L0H0 looks everywhere alike."""
     model, n = induction_circuit(), TOKENS.shape[1]
     ours, found = verdict(model, 0, 1), verdict(model, 0, 1, tests=[one_back, f"{HERE}:broken"])
-    assert found.tests[:5] == ours.tests and found.is_induction_head == ours.is_induction_head
-    row, lost = found.tests[5:]
+    assert found.tests[:6] == ours.tests and found.is_induction_head == ours.is_induction_head
+    row, lost = found.tests[6:]
     assert (row.name, row.chance, row.passed, row.defines, row.code) == (
         "One back",
         0.2,
@@ -64,7 +64,7 @@ def test_a_row_by_hand_beside_ours() -> None:
     assert (lost.name, lost.passed) == ("broken", None) and math.isnan(lost.value)
     assert lost.sentence == f"Not measured: {HERE}:broken raised KeyError: 'comma'."
     assert found.headline == f"{ours.headline}, and 1 of 1 that were added"
-    uniform = verdict(model, 0, 0, tests=f"{HERE}:one_back").tests[5]
+    uniform = verdict(model, 0, 0, tests=f"{HERE}:one_back").tests[6]
     expected = sum(1 / (query + 1) for query in range(1, n)) / (n - 1)
     assert uniform.value == pytest.approx(expected, abs=1e-12) and uniform.passed is False
 

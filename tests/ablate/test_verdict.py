@@ -61,8 +61,8 @@ def card() -> Verdict:
 
 
 def test_an_induction_head_by_hand_passes_everything(card: Verdict) -> None:
-    prefix, copying, weights, ablation, partners = card.tests
-    assert [test.passed for test in card.tests] == [True] * 5 and card.is_induction_head and card.passed == 5
+    prefix, copying, weights, ablation, partners, behind = card.tests
+    assert [test.passed for test in card.tests] == [True] * 6 and card.is_induction_head and card.passed == 6
     assert prefix.value == pytest.approx(1.0, abs=1e-6) and prefix.low == pytest.approx(1.0, abs=1e-6)
     assert prefix.chance == pytest.approx(sum(1 / (q + 1) for q in range(17, 25)) / 8)
     assert copying.value == 1 and copying.chance == 0.5 and "100% of all comparisons" in copying.sentence
@@ -72,7 +72,8 @@ def test_an_induction_head_by_hand_passes_everything(card: Verdict) -> None:
     assert card.partners == ((0, 1),) and partners.value > 0.95 and abs(partners.chance) < 1e-6
     assert "prefix matching goes from 1.00 to 0.0" in partners.sentence and "L0H1 (1.00 of" in partners.sentence
     assert card.repair is None
-    assert card.headline == "L1H0 of this Transformer is an induction head: 5 of 5 tests passed"
+    assert behind.value == pytest.approx(1.0, abs=1e-6)
+    assert card.headline == "L1H0 of this Transformer is an induction head: 6 of 6 tests passed"
 
 
 def losses_by_hand(tokens: torch.Tensor, off: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -189,17 +190,18 @@ def test_the_card_in_text(card: Verdict) -> None:
 
 def test_its_previous_token_head() -> None:
     found = verdict(induction_circuit(), 0, 1)
-    assert [test.passed for test in found.tests] == [False, False, None, True, None]  # what it writes is in no logit
+    passed = [test.passed for test in found.tests]
+    assert passed == [False, False, None, True, None, False]  # what it writes is in no logit
     assert "is a previous-token head (1.00 of its attention here), not an induction head: 1" in found.headline
-    assert found.partners == () and "no layer before the first" in found.tests[-1].sentence
+    assert found.partners == () and "no layer before the first" in found.tests[4].sentence
     assert "  -   previous-token partners\n" in str(found)
 
 
 def test_a_head_that_does_nothing_passes_nothing() -> None:
     """It writes nothing, so neither of the two tests of copying is one that it failed."""
     found = verdict(induction_circuit(), 1, 1)
-    assert [test.passed for test in found.tests] == [False, None, None, False, False]
-    assert found.headline.endswith("is not an induction head: 0 of 3 tests passed") and "nan" not in str(found)
+    assert [test.passed for test in found.tests] == [False, None, None, False, False, False]
+    assert found.headline.endswith("is not an induction head: 0 of 4 tests passed") and "nan" not in str(found)
     assert all(e.mean == pytest.approx(0, abs=1e-9) for e in found.effects.values())
 
 
@@ -231,7 +233,7 @@ def test_one_of_two_that_do_the_same_work() -> None:
 def test_partners_that_share_the_work_are_found_together() -> None:
     """Scores go from 28 to 14 with one path cut, still far above the others: alone, each of the two seems unneeded."""
     found = verdict(induction_circuit(partners=2), 1, 0)
-    assert found.tests[-1].passed and found.partners == ((0, 0), (0, 1)) and found.tests[-1].value > 0.95
+    assert found.tests[4].passed and found.partners == ((0, 0), (0, 1)) and found.tests[4].value > 0.95
     rows, model = Repeats(probes.repeated(VOCAB, CTX).tokens), induction_circuit(partners=2)
     for alone in ((0, 0), (0, 1)):
         with applied(planner(model, rows.tokens, "mean")([Path(alone, (1, 0), "k")])[0]):
@@ -245,7 +247,7 @@ def test_rows_may_have_any_periods() -> None:
         block = 1 + torch.randperm(VOCAB - 1, generator=rng)[:period]
         rows.append(torch.cat([torch.zeros(1, dtype=torch.long), block.repeat(11)])[:CTX])
     found = verdict(induction_circuit(), 1, 0, tokens=torch.stack(rows))
-    assert found.is_induction_head and found.passed == 5 and found.partners == ((0, 1),)
+    assert found.is_induction_head and found.passed == 6 and found.partners == ((0, 1),)
     assert found.snippet.endswith("print(verdict(model, 1, 0, tokens=tokens))")
 
 
@@ -278,7 +280,7 @@ WITHOUT = [
 def test_what_cannot_be_measured_is_said(fields: dict, reason: str | None) -> None:
     config = ModelConfig(n_layers=2, n_heads=2, d_model=16, n_ctx=11, d_vocab=13, **fields)
     found = verdict(Transformer(config, seed=1).eval().requires_grad_(False), 1, 1, sequences=4)
-    assert [test.passed is None for test in found.tests] == [False, False, reason is not None, False, False]
+    assert [test.passed is None for test in found.tests] == [False, False, reason is not None, False, False, True]
     assert reason is None or reason in found.tests[2].sentence
     assert f"of {4 if reason else 5} tests passed" in found.headline and str(found)
 
@@ -294,7 +296,7 @@ def llama(seed: int = 0) -> WrappedModel:
 
 def test_no_head_of_a_random_model_that_others_wrote_passes() -> None:
     found = verdict(llama(), 1, 0, sequences=4)
-    assert [test.passed for test in found.tests] == [False] * 5 and 0.2 < found.tests[1].value < 0.75
+    assert [test.passed for test in found.tests] == [False] * 6 and 0.2 < found.tests[1].value < 0.75
 
 
 class Attention(nn.Module):
@@ -329,7 +331,7 @@ def test_a_model_that_others_wrote_is_judged_by_what_it_does(partners: int) -> N
     ours = induction_circuit(partners=partners)
     theirs = WrappedModel(Circuit(ours).eval().requires_grad_(False), n_ctx=CTX, d_vocab=VOCAB)
     found, own = verdict(theirs, 1, 0), verdict(ours, 1, 0)
-    assert found.is_induction_head and [test.passed for test in found.tests] == [True, True, None, True, True]
+    assert found.is_induction_head and [test.passed for test in found.tests] == [True, True, None, True, True, True]
     assert found.partners == own.partners and "kept from all that comes after" in found.tests[4].sentence
     for one, other in zip(found.tests, own.tests, strict=True):
         assert math.isnan(one.value) or one.value == pytest.approx(other.value, abs=0.05)

@@ -173,9 +173,9 @@ def test_the_verdict_is_drawn_up_when_asked(open_page: Open, small_run: Run) -> 
     assert snippet == found.snippet
     assert link.endswith("/ablate?run=tiny&layer=1&head=2&off=L1H2&mode=mean&cards=verdict-L1H2-30&step=30")
     ticks = next(e.proto.body for e in app.get("html") if f"{found.headline}." in e.proto.body)
-    assert ticks.count("<li") == 5 and ticks.count("✓ ") == found.passed
+    assert ticks.count("<li") == 6 and ticks.count("✓ ") == found.passed
     html = next(e.proto.body for e in app.get("html") if '<table class="verdict">' in e.proto.body)
-    assert html.count("<tr>") == 6
+    assert html.count("<tr>") == 7
     assert found.elsewhere in [caption.value for caption in app.caption]
     for test in found.tests:
         assert test.name.capitalize() in html

@@ -60,7 +60,9 @@ def test_a_page_says_what_its_run_holds(site: Path, trained_toy: Path) -> None:
         )
     (proof,) = [title for title in notes if title.startswith("Proof: ")]
     layer, head = map(int, re.findall(r"\d+", proof))
-    assert escape(str(tracer.ablate.verdict(run, layer, head)).splitlines()[0]) in page
+    card = tracer.ablate.verdict(run, layer, head)
+    assert card.tests[5].name == "behind other text"
+    assert all(escape(line) in page for line in (card.headline, *str(card.tests[5]).splitlines()))
     assert examine(run).findings or "Health: healthy" in notes
     loss = run.trace.val_loss.values
     assert notes["The run"]["Validation loss"] == f"{loss[np.isfinite(loss)][-1]:.3f} nats"

@@ -5,10 +5,11 @@
 3. Copying by its weights: eigenvalues of W_E OV W_U.
 4. Ablation: what of the gain from repetition goes with it, with each of the three replacements.
 5. Its partners: the earlier heads without whose news of the token before its prefix matching falls by half.
+6. Behind other text: prefix matching where unrelated tokens stand before the first copy (`tracer.ablate.behind_text`).
 
-Source: Olsson et al. 2022, "In-context Learning and Induction Heads"; Elhage et al. 2021. 1 and 2 are the definition of
-an induction head, the rest says what it is for and how it comes about. Tests of a user's are rows besides, by which
-nothing is decided: `tracer.head_test`.
+Source: Olsson et al. 2022, "In-context Learning and Induction Heads"; Elhage et al. 2021; 6 is ours. 1 and 2 are the
+definition of an induction head, the rest says what it is for, how it comes about and where it works. Tests of a user's
+are rows besides, by which nothing is decided: `tracer.head_test`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from tracer.ablate import induction_tests as ours
+from tracer.ablate.behind_text import BEHIND, behind_other_text
 from tracer.ablate.effects import effect
 from tracer.ablate.estimates import Estimate
 from tracer.ablate.induction_tests import STRONG, HeadTest, indented
@@ -49,7 +51,7 @@ class Verdict:
     model: str
     """The run and step, or the class of a model that is in no run."""
     tests: tuple[HeadTest, ...]
-    """The five of ours, then those of a user's."""
+    """The six of ours, then those of a user's."""
     effects: dict[str, Estimate]
     """Change in loss on repeated tokens with the head off, in nats, by replacement."""
     partners: tuple[Head, ...]
@@ -76,9 +78,12 @@ class Verdict:
     @property
     def headline(self) -> str:
         what = "an induction head" if self.is_induction_head else "not an induction head"
-        ablated = next((test for test in self.tests if test.name == "ablation"), None)
-        if self.is_induction_head and ablated and ablated.passed is False and not math.isnan(ablated.value):
+        measured = (test for test in self.tests if not test.code and not math.isnan(test.value))
+        missed = {test.name for test in measured if test.passed is False}
+        if self.is_induction_head and "ablation" in missed:
             what += " that others can stand in for"
+        if self.is_induction_head and BEHIND in missed:
+            what += ", but not behind other text"
         if not self.is_induction_head and self.previous_token >= STRONG:
             what = f"a previous-token head ({self.previous_token:.2f} of its attention here), not an induction head"
         return f"{name(self.head)} of {self.model} is {what}: {self._counted}"
@@ -119,7 +124,8 @@ def verdict(
     `sequences` of Probe R carry the intervals, or `tokens`: rows of a start token and random tokens that come again,
     with any periods, to which there is no control of prefix matching without a repeat: the card says so. Mean
     and resample are taken from rows without a repeat: those of Probe R, or `tokens` with new ones in place of those
-    that come again, where the vocabulary has as many. A run's clamps hold here.
+    that come again, where the vocabulary has as many. Rows behind other text are of the words of either. A run's clamps
+    hold here.
     `tests`: rows of a user's (`tracer.head_test`, or `module:name` of one), in words where one cannot be measured.
     Errors: ValueError for a head or a step that does not exist, and for what is no such test.
     """
@@ -165,7 +171,7 @@ def verdict(
             ours.prefix_matching(rows, matching[:, layer, head], control),
             # beside rows that repeat, too: what it writes in all of them raises no token above another
             ours.copying_by_behaviour(model, rows, chosen, alike),
-            ours.copying_by_weights(model, chosen), ablated, partner_test,
+            ours.copying_by_weights(model, chosen), ablated, partner_test, behind_other_text(model, rows, chosen),
             *(own_test(one, model, chosen, tokens) for one in added),
         ),
         effects, partners, own, _elsewhere(run_or_model, chosen, step, own), _repaired(model, rows, chosen),

@@ -78,7 +78,7 @@ def draw_card(run: Run, setup: Setup, trace: xr.Dataset) -> None:
 
 
 def _tests() -> str:
-    return "Five tests after Olsson et al. 2022" + (", and those of --tests" if remembered(TESTS) else "")
+    return "Six tests, five of them after Olsson et al. 2022" + (", and those of --tests" if remembered(TESTS) else "")
 
 
 def _draw(found: Verdict, link: str) -> None:

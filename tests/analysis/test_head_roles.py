@@ -10,7 +10,18 @@ import xarray as xr
 from scipy import stats
 
 import tracer
-from tracer.analysis.head_roles import NONE, ROLES, UNKNOWN, UNSAID, HeadRoles, given_roles, role_codes, roles_in
+from tracer.analysis.head_roles import (
+    NONE,
+    ROLES,
+    UNKNOWN,
+    UNSAID,
+    HeadRoles,
+    given_roles,
+    lost_codes,
+    role_codes,
+    roles_in,
+)
+from tracer.analysis.timeline import roles_at
 
 STUDENT_3 = 3.182446305
 DIMS = ("step", "layer", "head")
@@ -118,6 +129,33 @@ def test_by_what_a_head_is_called_at_each_record() -> None:
         said = roles_in(trace(y=y), step, table).heads
         first = {head: 1 + [row.name for row in table].index(of[0].role.name) for head, of in said.items()}
         assert {tuple(at): int(codes[tuple(at)]) for at in np.argwhere(codes).tolist()} == first
+
+
+@pytest.mark.parametrize(
+    ("scores", "controls", "lost"),
+    [
+        ({"x": "0110"}, "0000", "0001"), ({"x": "1010"}, "0000", "0101"),  # no more, and again
+        ({"x": "11?0"}, "0000", "0001"), ({"x": "1?11"}, "0000", "0000"),  # not known is not lost
+        ({"x": "1111"}, "0220", "0110"), ({"x": "1111"}, "0?00", "0000"),  # by its control alone
+        ({"x": "1000", "y": "0010"}, "0000", "0112"),  # the last of several
+        ({"x": "1000", "y": "1000"}, "0000", "0111"),  # of two at once the first of the table
+        ({"x": "1100", "y": "0111"}, "0000", "0011"),  # called by the other, which it has
+        ({"y": "0100"}, "0000", "0022"),
+    ],
+)  # fmt: skip
+def test_what_a_head_was_called_and_is_no_more(scores: dict[str, str], controls: str, lost: str) -> None:
+    """One head over four records: a digit is 0 or 1 (the control's, 2 is above any score), ? was not recorded."""
+
+    def variable(digits: str) -> xr.DataArray:
+        return xr.DataArray(np.reshape([np.nan if x == "?" else float(x) for x in digits], (-1, 1, 1)), dims=DIMS)
+
+    told = xr.Dataset({name: variable(x) for name, x in scores.items()} | {"c": variable(controls) - 0.5})
+    table = [tracer.role("first", "x", at_least=0.5, control="c"), tracer.role("second", "y", at_least=0.5)]
+    whole = told.assign_coords(step=range(4), layer=[0], head=[0])
+    got = lost_codes(whole, table)
+    assert got.dtype == np.uint8 and "".join(map(str, got.ravel())) == lost
+    now = roles_at(whole, 2, table)
+    assert np.array_equal(now.lost, got[2]) and np.array_equal(now.codes, role_codes(whole, table)[2])
 
 
 @pytest.mark.parametrize(

@@ -186,6 +186,26 @@ def role_codes(trace: xr.Dataset, table: Sequence[Role] = ROLES) -> UInt8[np.nda
     return np.where(found, found, np.where(unknown, UNKNOWN, np.where(unsaid, UNSAID, NONE))).astype(np.uint8)
 
 
+def lost_codes(trace: xr.Dataset, table: Sequence[Role] = ROLES) -> UInt8[np.ndarray, "step layer head"]:
+    """By what each head was called, and is no more: the role that it had at an earlier record and is known not to have.
+
+    Of several the one that it had last, then the first in the table; its place there, from 1 on, or NONE.
+    """
+    shape = [trace.sizes[name] for name in HEAD]
+    lost, latest = np.zeros(shape, np.uint8), np.zeros(shape, int)
+    records = np.arange(1, shape[0] + 1)[:, None, None]
+    for i, row in enumerate(table):
+        if row.measure not in trace or trace[row.measure].dims != HEAD:
+            continue
+        values, low, _, beside = _measured(trace, row)
+        has = _has(row, values, low, beside)
+        lacks = (values < row.at_least) | (np.isfinite(values + beside) & ~has)
+        had = np.maximum.accumulate(np.where(has, records, 0))
+        later = lacks & (had > latest)
+        lost[later], latest[later] = i + 1, had[later]
+    return lost
+
+
 def _lacks(now: xr.Dataset, row: Role) -> str:
     """What is not there for a role; empty where all is."""
     if row.measure not in now or not _is_known(now[row.measure]):

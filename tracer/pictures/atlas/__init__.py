@@ -30,6 +30,8 @@ class Roles(NamedTuple):
     labels: Sequence[str]
     codes: ArrayLike
     """[layer head]: the place of a label, from 1 on; 0 none, 254 not known, 255 nothing is said."""
+    lost: ArrayLike
+    """[layer head]: the place of the label that a head had before and has no more; 0 none."""
 
 
 class Pick(NamedTuple):
@@ -70,7 +72,8 @@ def picture(
     cell = min(max_cell, WIDTH // heads)
     height = 90 + layers * (cell + 32 + (FOOT if roles and cell >= LABELLED else 0))
     if roles is not None:
-        cue["roles"] = {"labels": list(roles.labels), "codes": np.asarray(roles.codes).tolist()}
+        codes = {"codes": np.asarray(roles.codes).tolist(), "lost": np.asarray(roles.lost).tolist()}
+        cue["roles"] = {"labels": list(roles.labels), **codes}
     gone = [list(head) for head in sorted(off)]
     if not switches:
         return Picture("atlas", cue | ({"off": gone} if gone else {}), blob, selected, as_head, height)

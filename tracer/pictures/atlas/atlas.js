@@ -63,6 +63,14 @@ function makeAtlas(part) {
     if (!roles || code === ROLE_UNSAID) return "";
     return { [NO_ROLE]: "no role", [ROLE_UNKNOWN]: "role unknown" }[code] ?? roles.labels[code - 1];
   }
+  /** By what a head was called before and is no more; empty where by nothing. */
+  function lostOf(/** @type {number[]} */ [layer, one]) {
+    const { roles } = part.cue;
+    const code = film() ? film().lost(layer, one) : (roles?.lost[layer][one] ?? NO_ROLE);
+    return roles?.labels[code - 1] ?? "";
+  }
+  /** The role, and what a head was before, as it is spoken. */
+  const rolesOf = (one) => [roleOf(one), lostOf(one) && `was ${lostOf(one)}`].filter(Boolean).join(", ");
   const held = () => (chosen() && exists(chosen()) ? chosen() : null);
   const isOff = (one) => (part.cue.value?.off ?? part.cue.off ?? []).some((other) => String(other) === String(one));
   const allHeads = () => Array.from({ length: layers * heads }, (_, i) => [Math.floor(i / heads), i % heads]);
@@ -132,7 +140,7 @@ function makeAtlas(part) {
       const scale = scaleOf(name);
       return `${scale.label} ${numberOf(value(m, one[0], one[1]), scale)}`;
     });
-    const role = roleOf(one) ? `, ${roleOf(one)}` : "";
+    const role = rolesOf(one) ? `, ${rolesOf(one)}` : "";
     const note = `${role}${isOff(one) ? ", switched off" : ""}${fits(one) ? "" : ", does not fit what is looked for"}`;
     return `${headName(one)}: ${values.join(", ")}${note}`;
   }
@@ -176,6 +184,7 @@ function makeAtlas(part) {
         const text = numberOf(value(m, layer, one), scale) + (scale.unit ? ` ${scale.unit}` : "");
         return [scale.label, text, m === measure() ? "on" : ""];
       });
+      if (lostOf(hit)) facts.unshift(["Was", lostOf(hit), ""]);
       if (roleOf(hit)) facts.unshift(["Role", roleOf(hit), isNamed(roleOf(hit)) ? "on" : ""]);
       factsIn(node, facts);
       if (!hasSwitches()) return;
@@ -272,7 +281,7 @@ function makeAtlas(part) {
     const [tall, wide] = tile;
     ctx.drawImage(sheet, index * wide, layer * tall, wide, tall, x + 1, y + strip, cell - 2, cell - 1);
     if (gone) hatch(ctx, theme, x + 1, y + strip, cell - 2, cell - 1);
-    if (foot) drawRole(ctx, theme, roleOf(one), x, y + high - foot, cell);
+    if (foot) drawRole(ctx, theme, roleOf(one), lostOf(one), x, y + high - foot, cell);
     if (hasSwitches() && labels)
       drawSwitch(ctx, theme, x + cell - SWITCH.margin - SWITCH.width, y + strip + SWITCH.margin, gone);
     const dim = !fits(one);
@@ -340,7 +349,7 @@ function makeAtlas(part) {
         headName(one),
         ...(lit ? [fits(one) ? "yes" : "no"] : []),
         ...gone,
-        ...roled.map(() => roleOf(one)),
+        ...roled.map(() => rolesOf(one)),
         ...values
       ];
     };

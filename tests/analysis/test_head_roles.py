@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import xarray as xr
 from scipy import stats
 
@@ -22,6 +24,8 @@ from tracer.analysis.head_roles import (
     roles_in,
 )
 from tracer.analysis.timeline import roles_at
+from tracer.heads import head_means, stats_from_pattern
+from tracer.measures import MEASURES, Setting
 
 STUDENT_3 = 3.182446305
 DIMS = ("step", "layer", "head")
@@ -111,6 +115,35 @@ def test_chance_is_a_control() -> None:
         known.x.attrs["chance"] = said
         assert found(known, control="chance").not_recorded == {"copier": "chance, its control"}
     assert list(found(trace(chance=control(0, 0.7, 0, 0)), control="chance").heads) == [(0, 0), (1, 1)]
+
+
+def test_a_fixed_distance_is_said() -> None:
+    """One head looks 3 back, one evenly; patterns made by hand."""
+    looks = np.zeros((1, 2, 40, 40))
+    looks[0, 0, range(3, 40), range(37)], looks[0, 0, range(3), 0] = 1, 1
+    looks[0, 1] = np.tril(np.ones((40, 40))) / np.arange(1, 41)[:, None]
+    means = head_means(stats_from_pattern(torch.from_numpy(looks), causal=True))
+    chance = MEASURES["fixed_distance"].attributes(Setting(40, 0, 0))
+    told = xr.Dataset(
+        {name: xr.DataArray(means[name].numpy()[None, None], dims=DIMS, attrs=chance)
+         for name in ("fixed_distance", "fixed_distance_at")},
+        coords={"step": [0]},
+    )  # fmt: skip
+    (one,) = roles_in(told, None).heads[0, 0]
+    assert (one.role.name, one.label, one.value) == ("fixed_distance", "fixed distance, 3 back", 1)
+    assert str(one).startswith("L0H0  fixed distance, 3 back: 1.00, control 0.07") and one.control < 0.08
+    assert role_codes(told).tolist() == [[[6, UNSAID]]], "nothing else was recorded"
+    assert roles_in(told.drop_vars("fixed_distance_at"), None).heads[0, 0][0].label == "fixed distance"
+    assert roles_at(told, None).details == {"fixed distance": ("fixed_distance_at", "back")}
+
+
+def test_roles_of_a_run_without_fixed_distances_stay(short_toy: Path) -> None:
+    """Heads with a role keep it; of others nothing is said, as of any role that was not recorded."""
+    trace = tracer.open_run(short_toy).trace
+    old = trace.drop_vars([name for name in trace if str(name).startswith("fixed_distance")])
+    now, then, named = role_codes(trace), role_codes(old), len(ROLES) - 1
+    assert np.array_equal(then, np.where((now > 0) & (now <= named), now, UNSAID))
+    assert roles_in(old, None).not_recorded == {"fixed_distance": "fixed_distance"}
 
 
 def test_by_what_a_head_is_called_at_each_record() -> None:

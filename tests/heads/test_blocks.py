@@ -49,6 +49,7 @@ def oracle(q: torch.Tensor, k: torch.Tensor, tokens: torch.Tensor, causal: bool 
         "first_token": definitions.first_token(p),
         "duplicate_token": definitions.duplicate_token(p, tokens),
         "induction": definitions.induction(p, tokens),
+        "back": definitions.tokens_back(p),
         "lse": scores.masked_fill(hidden, -math.inf).logsumexp(-1),
         "attended_distance": definitions.attended_distance(p) / p.shape[-1],
         "max_logit": scores.masked_fill(hidden, -math.inf).amax((-2, -1)),

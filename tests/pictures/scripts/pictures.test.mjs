@@ -118,26 +118,27 @@ suite("atlas", () => {
       }
     });
   test("what a head was is said, while the film plays too", () => {
-    const roles = { labels: ["induction", "first token"], codes: [[2, 0]], lost: [[1, 0]] };
+    const details = { "first token": ["m", "away"], induction: ["other", "back"] };
+    const roles = { labels: ["induction", "first token"], details, codes: [[2, 0]], lost: [[1, 0]] };
     const part = newPart({ measure: "m", scales: {}, max_cell: 176, order: "index", lit: null, roles, value: [0, 0] });
     const view = makeAtlas(part);
     const bytes = (...values) => Uint8Array.of(...values);
     const thumbs = Object.assign(new Uint8Array(2), { shape: [1, 2, 1, 1] });
-    const [values, there] = [Float32Array.of(0.5, 0.1), Object.assign(bytes(1, 1), { shape: [1, 2] })];
+    const [values, there] = [Float32Array.of(3, 0.1), Object.assign(bytes(1, 1), { shape: [1, 2] })];
     const head = { measures: ["m"], causal: [true], factors: [1, 1], layers: [], version: "a" };
     view.load(head, { thumbs, values, there });
     view.draw();
     const [canvas] = part.root.children[0].children;
-    assert.match(canvas.ariaLabel, /Selected L0H0: m 0.50, first token, was induction$/);
+    assert.match(canvas.ariaLabel, /Selected L0H0: m 3.00, first token, 3 away, was induction$/);
     const said = () => {
       canvas.onclick({ clientX: 20, clientY: 40 });
       return part.root.children.find((node) => node.className === "sr").textContent;
     };
-    assert.match(said(), /, first token, was induction$/);
+    assert.match(said(), /, first token, 3 away, was induction$/);
     const size = { layers: 1, heads: 2, rows: 1, cols: 1, factors: [1, 1], causal: [true] };
     const frame = { index: 1, step: 9, version: "b", thumbs, ...size, value: () => 0.2 };
     tell("frame", { ...frame, role: () => 1, lost: () => 0 });
-    assert.match(said(), /, induction$/);
+    assert.match(said(), /: m 0.20, induction$/);
     tell("frame", { ...frame, index: 2, role: () => 0, lost: () => 1 });
     assert.match(said(), /, no role, was induction$/);
     tell("frame", null);

@@ -69,8 +69,15 @@ function makeAtlas(part) {
     const code = film() ? film().lost(layer, one) : (roles?.lost[layer][one] ?? NO_ROLE);
     return roles?.labels[code - 1] ?? "";
   }
+  /** What its number says of a head with a role: 2 back. */
+  function detailOf(/** @type {number[]} */ one) {
+    const [name, after] = part.cue.roles?.details?.[roleOf(one)] ?? [];
+    const number = head.measures.includes(name) ? value(head.measures.indexOf(name), one[0], one[1]) : Number.NaN;
+    return Number.isFinite(number) ? `${Math.round(number)} ${after}` : "";
+  }
+  const wholeRoleOf = (one) => [roleOf(one), detailOf(one)].filter(Boolean).join(", ");
   /** The role, and what a head was before, as it is spoken. */
-  const rolesOf = (one) => [roleOf(one), lostOf(one) && `was ${lostOf(one)}`].filter(Boolean).join(", ");
+  const rolesOf = (one) => [wholeRoleOf(one), lostOf(one) && `was ${lostOf(one)}`].filter(Boolean).join(", ");
   const held = () => (chosen() && exists(chosen()) ? chosen() : null);
   const isOff = (one) => (part.cue.value?.off ?? part.cue.off ?? []).some((other) => String(other) === String(one));
   const allHeads = () => Array.from({ length: layers * heads }, (_, i) => [Math.floor(i / heads), i % heads]);
@@ -185,7 +192,7 @@ function makeAtlas(part) {
         return [scale.label, text, m === measure() ? "on" : ""];
       });
       if (lostOf(hit)) facts.unshift(["Was", lostOf(hit), ""]);
-      if (roleOf(hit)) facts.unshift(["Role", roleOf(hit), isNamed(roleOf(hit)) ? "on" : ""]);
+      if (roleOf(hit)) facts.unshift(["Role", wholeRoleOf(hit), isNamed(roleOf(hit)) ? "on" : ""]);
       factsIn(node, facts);
       if (!hasSwitches()) return;
       element("div", "how", `Shift and click switches it ${isOff(hit) ? "on" : "off"}`, node);

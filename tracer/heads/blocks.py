@@ -54,7 +54,7 @@ class HeadStats:
     max_logit: Float[Tensor, "batch head"]
     """The largest scaled score that is not masked; -inf if there is none."""
     back: Float[Tensor, "batch head distance query_pos"]
-    """`definitions.tokens_back`, the mass on the token 2, 3, .. back; no distances in cross attention."""
+    """`definitions.tokens_back`, the mass on the token 2, 3, .. back; none in cross attention, and of some rows."""
     z: Float[Tensor, "batch query_pos head d_value"] | None = None
     """The heads' outputs, 0 in a row that sees no key; None without v."""
     thumbs: Float[Tensor, "batch head rows cols"] | None = None
@@ -116,8 +116,8 @@ def stats(
     Query head h reads key head h // (head // kv_head). `mask` and `causal` mean what they mean in
     F.scaled_dot_product_attention, and may be combined. With v, the heads' outputs z come from the same pass; with
     `thumbs`, so does the pattern, max-pooled to at most thumbs x thumbs cells (`pools`). `only` these query rows are
-    computed: the others are nan, and max_logit is theirs. `own`: measures of a user's, which read each tile, with the
-    values `own_v` where they are known.
+    computed: the others are nan, max_logit is theirs, and `back` has no distances. `own`: measures of a user's, which
+    read each tile, with the values `own_v` where they are known.
     """
     batch, query_pos, head, _ = q.shape
     key_pos, kv_head = k.shape[1:3]
@@ -139,7 +139,7 @@ def stats(
     scratch_t, scratch_e = (q.new_empty(FARTHEST + cut.largest)[FARTHEST:] for _ in range(2))
     per_row = q.new_full((len(Sums._fields), batch, kv_head, group, query_pos), float("nan"))
     seen = keys_seen(query_pos, key_pos, causal=causal, device=q.device).expand(per_row.shape[1:]).contiguous()
-    most = max(1, farthest(key_pos)) if square else 1
+    most = max(1, farthest(key_pos)) if square and only is None else 1
     back = q.new_full((*per_row.shape[1:4], most - 1, query_pos), float("nan"))
     others = {
         name: torch.full_like(per_row[0], float("nan"))

@@ -17,7 +17,7 @@ from tracer.heads import probe_errors, probe_scores
 from tracer.heads.blocks import HeadStats
 from tracer.heads.explicit import stats_from_pattern
 from tracer.interventions.edits import recording
-from tracer.measures import HEAD, MEASURES, SEQUENCES, Setting
+from tracer.measures import HEAD, MEASURES, SEQUENCES, Setting, farthest
 from tracer.model import Transformer
 from tracer.presets import preset
 
@@ -35,10 +35,22 @@ def attacks() -> Iterator[Attack]:
 
 
 def _by_position(probe: ProbeR) -> Attack:
-    """What each should be called: nothing but one of the three roles of a place, and that where its share is .4."""
+    """What each should be called: nothing but one of the roles of a place, and that where its share is .4.
+
+    A window of two is two places, of more it is none.
+    """
     heads: list[tuple[Looks, set[str]]] = []
+    last = farthest(probe.tokens.shape[1])
+    places = {0: {"current_token"}, 1: {"previous_token"}} | {d: {"fixed_distance"} for d in range(2, last + 1)}
     for distance in range(probe.tokens.shape[1]):
-        heads.append((_fixed(distance), {0: {"current_token"}, 1: {"previous_token"}}.get(distance, set())))
+        heads.append((_fixed(distance), places.get(distance, set())))
+    for distance, called in places.items():
+        for share in (0.1, 0.3, 0.45, 0.7):  # the rest on the first token, as heads rest
+            rests = {"first_token"} if share < 0.6 else set()
+            heads.append((_fixed(distance, share), rests | (called if share > 0.4 else set())))
+    for first in range(2, last):
+        heads.append((_window(2, first), {"fixed_distance"}))
+        heads += [(_window(width, first), set()) for width in (3, 4, 6, 10, 20, 40)]
     for width in range(1, N_CTX):
         inside = {"current_token"} if width == 1 else {"current_token", "previous_token"} if width == 2 else set()
         heads.append((_window(width), inside))
@@ -49,9 +61,11 @@ def _by_position(probe: ProbeR) -> Attack:
     found = _called(probe, [looks for looks, _ in heads])
     wrong = sum(got != expected for got, (_, expected) in zip(found, heads, strict=True))
     return Attack(
-        "a head that looks by position is called by no role of content", "Heads, Circuits, tracer.roles",
-        f"{len(heads)} heads built by hand: every fixed distance, every window, shares on the first token, and "
-        "patterns drawn at random, the same in every row", f"{wrong} are called wrongly", not wrong,
+        "a head that looks by position is called by its place, 2 to 16 back too, and by no role of content",
+        "Heads, Circuits, tracer.roles",
+        f"{len(heads)} heads built by hand: every fixed distance, with the rest on the first token too, every "
+        "window, some of them from farther back, shares on the first token, and patterns drawn at random, the same in "
+        "every row", f"{wrong} are called wrongly", not wrong,
     )  # fmt: skip
 
 
@@ -123,20 +137,26 @@ def _even(tokens: Tensor) -> Tensor:
     return (seen / seen.sum(1, keepdim=True)).expand(len(tokens), -1, -1).clone()
 
 
-def _fixed(distance: int) -> Looks:
+def _fixed(distance: int, share: float = 1.0) -> Looks:
+    """`share` on the token so far back, the rest on the first."""
+
     def looks(tokens: Tensor) -> Tensor:
         weights, rows = _even(tokens), torch.arange(distance, tokens.shape[1])
         weights[:, rows] = 0
-        weights[:, rows, rows - distance] = 1
+        weights[:, rows, 0] = 1 - share
+        weights[:, rows, rows - distance] += share
         return weights
 
     return looks
 
 
-def _window(width: int) -> Looks:
+def _window(width: int, first: int = 0) -> Looks:
+    """Evenly on as many tokens, the nearest of them `first` back; on all where there is none."""
+
     def looks(tokens: Tensor) -> Tensor:
-        weights = _even(tokens).gt(0).double().triu(1 - width)
-        return weights / weights.sum(-1, keepdim=True)
+        weights = _even(tokens).gt(0).double().triu(1 - width - first).tril(-first)
+        total = weights.sum(-1, keepdim=True)
+        return torch.where(total > 0, weights / total.clamp(min=1), _even(tokens))
 
     return looks
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from tracer.analysis.head_roles import ROLES, Role, given_roles, role_codes
-from tracer.analysis.timeline import roles_at
+from tracer.analysis.head_roles import ROLES, Role, given_roles
+from tracer.analysis.timeline import roles_at, roles_over
 from tracer.named_code import ROLES as SETTING
 from tracer.named_code import remembered
 from tracer.pictures.atlas import Roles
@@ -33,9 +31,9 @@ def labels() -> tuple[str, ...]:
     return tuple(role.label for role in table())
 
 
-def of_rows(trace: xr.Dataset, rows: list[int]) -> np.ndarray:
-    """Codes [row layer head] of `labels`."""
-    return role_codes(trace.isel(step=rows), table())
+def of_rows(trace: xr.Dataset, rows: list[int]) -> Roles:
+    """Those of every head at each of these records, [row layer head]."""
+    return roles_over(trace, rows, table())
 
 
 def of_step(trace: xr.Dataset, step: int | None) -> Roles:

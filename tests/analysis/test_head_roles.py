@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import xarray as xr
 from scipy import stats
 
 import tracer
-from tracer.analysis.head_roles import NONE, ROLES, UNKNOWN, UNSAID, HeadRoles, given_roles, role_codes, roles_in
+from tracer.analysis.head_roles import (
+    NONE,
+    ROLES,
+    UNKNOWN,
+    UNSAID,
+    HeadRoles,
+    given_roles,
+    lost_codes,
+    role_codes,
+    roles_in,
+)
+from tracer.analysis.timeline import roles_at
+from tracer.heads import head_means, stats_from_pattern
+from tracer.measures import MEASURES, Setting
 
 STUDENT_3 = 3.182446305
 DIMS = ("step", "layer", "head")
@@ -102,6 +117,35 @@ def test_chance_is_a_control() -> None:
     assert list(found(trace(chance=control(0, 0.7, 0, 0)), control="chance").heads) == [(0, 0), (1, 1)]
 
 
+def test_a_fixed_distance_is_said() -> None:
+    """One head looks 3 back, one evenly; patterns made by hand."""
+    looks = np.zeros((1, 2, 40, 40))
+    looks[0, 0, range(3, 40), range(37)], looks[0, 0, range(3), 0] = 1, 1
+    looks[0, 1] = np.tril(np.ones((40, 40))) / np.arange(1, 41)[:, None]
+    means = head_means(stats_from_pattern(torch.from_numpy(looks), causal=True))
+    chance = MEASURES["fixed_distance"].attributes(Setting(40, 0, 0))
+    told = xr.Dataset(
+        {name: xr.DataArray(means[name].numpy()[None, None], dims=DIMS, attrs=chance)
+         for name in ("fixed_distance", "fixed_distance_at")},
+        coords={"step": [0]},
+    )  # fmt: skip
+    (one,) = roles_in(told, None).heads[0, 0]
+    assert (one.role.name, one.label, one.value) == ("fixed_distance", "fixed distance, 3 back", 1)
+    assert str(one).startswith("L0H0  fixed distance, 3 back: 1.00, control 0.07") and one.control < 0.08
+    assert role_codes(told).tolist() == [[[6, UNSAID]]], "nothing else was recorded"
+    assert roles_in(told.drop_vars("fixed_distance_at"), None).heads[0, 0][0].label == "fixed distance"
+    assert roles_at(told, None).details == {"fixed distance": ("fixed_distance_at", "back")}
+
+
+def test_roles_of_a_run_without_fixed_distances_stay(short_toy: Path) -> None:
+    """Heads with a role keep it; of others nothing is said, as of any role that was not recorded."""
+    trace = tracer.open_run(short_toy).trace
+    old = trace.drop_vars([name for name in trace if str(name).startswith("fixed_distance")])
+    now, then, named = role_codes(trace), role_codes(old), len(ROLES) - 1
+    assert np.array_equal(then, np.where((now > 0) & (now <= named), now, UNSAID))
+    assert roles_in(old, None).not_recorded == {"fixed_distance": "fixed_distance"}
+
+
 def test_by_what_a_head_is_called_at_each_record() -> None:
     """The first of several roles; where none: whether that is known."""
     y = xr.DataArray([[[0, 0], [0, 0]], [[1, 0], [1, np.nan]]], dims=DIMS)
@@ -118,6 +162,33 @@ def test_by_what_a_head_is_called_at_each_record() -> None:
         said = roles_in(trace(y=y), step, table).heads
         first = {head: 1 + [row.name for row in table].index(of[0].role.name) for head, of in said.items()}
         assert {tuple(at): int(codes[tuple(at)]) for at in np.argwhere(codes).tolist()} == first
+
+
+@pytest.mark.parametrize(
+    ("scores", "controls", "lost"),
+    [
+        ({"x": "0110"}, "0000", "0001"), ({"x": "1010"}, "0000", "0101"),  # no more, and again
+        ({"x": "11?0"}, "0000", "0001"), ({"x": "1?11"}, "0000", "0000"),  # not known is not lost
+        ({"x": "1111"}, "0220", "0110"), ({"x": "1111"}, "0?00", "0000"),  # by its control alone
+        ({"x": "1000", "y": "0010"}, "0000", "0112"),  # the last of several
+        ({"x": "1000", "y": "1000"}, "0000", "0111"),  # of two at once the first of the table
+        ({"x": "1100", "y": "0111"}, "0000", "0011"),  # called by the other, which it has
+        ({"y": "0100"}, "0000", "0022"),
+    ],
+)  # fmt: skip
+def test_what_a_head_was_called_and_is_no_more(scores: dict[str, str], controls: str, lost: str) -> None:
+    """One head over four records: a digit is 0 or 1 (the control's, 2 is above any score), ? was not recorded."""
+
+    def variable(digits: str) -> xr.DataArray:
+        return xr.DataArray(np.reshape([np.nan if x == "?" else float(x) for x in digits], (-1, 1, 1)), dims=DIMS)
+
+    told = xr.Dataset({name: variable(x) for name, x in scores.items()} | {"c": variable(controls) - 0.5})
+    table = [tracer.role("first", "x", at_least=0.5, control="c"), tracer.role("second", "y", at_least=0.5)]
+    whole = told.assign_coords(step=range(4), layer=[0], head=[0])
+    got = lost_codes(whole, table)
+    assert got.dtype == np.uint8 and "".join(map(str, got.ravel())) == lost
+    now = roles_at(whole, 2, table)
+    assert np.array_equal(now.lost, got[2]) and np.array_equal(now.codes, role_codes(whole, table)[2])
 
 
 @pytest.mark.parametrize(

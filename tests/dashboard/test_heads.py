@@ -179,7 +179,7 @@ def test_a_tile_says_its_heads_role_at_the_step(
         app = open_page("heads", run="tiny", step=20)
         told = cue(app, "atlas")["roles"]
         assert told["labels"] == [role.label for role in table] and np.shape(told["codes"]) == (2, 4)
-        assert own or set(np.ravel(told["codes"])) <= {0, *range(1, 6)}
+        assert own or set(np.ravel(told["codes"])) <= {0, *range(1, 7)}
         assert not own or np.all(np.array(told["codes"]) == 1)
         said = head_roles.roles_in(small_run.trace, 20, table).heads
         first = {head: 1 + table.index(of[0].role) for head, of in said.items()}
@@ -187,6 +187,8 @@ def test_a_tile_says_its_heads_role_at_the_step(
         film = sent(app, "scrubber")[1]
         step = small_run.steps.index(20)
         assert film["roles"].shape == (len(small_run.steps), 2, 4) and film["roles"][step].tolist() == told["codes"]
+        lost = head_roles.lost_codes(small_run.trace.sel(step=slice(20)), table)[-1].tolist()
+        assert told["lost"] == film["lost"][step].tolist() == lost
 
 
 def test_a_link_with_a_head_that_does_not_exist_falls_back(open_page: Open, sent: Any, small_run: Run) -> None:

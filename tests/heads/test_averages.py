@@ -6,7 +6,7 @@ import torch
 from tracer.data.probes import repeated
 from tracer.heads import definitions, head_means, pattern, probe_errors, probe_scores, stats
 from tracer.heads.averages import head_errors
-from tracer.measures import HEAD_MEASURES, REPEAT_MEASURES, TEXT_MEASURES
+from tracer.measures import HEAD_MEASURES, NO_MEANS, REPEAT_MEASURES, TEXT_MEASURES
 
 generator = torch.Generator().manual_seed(0)
 Q, K = torch.randn(2, 3, 12, 2, 4, generator=generator)
@@ -38,6 +38,30 @@ def test_max_logit_is_the_largest_of_the_batch() -> None:
     measured = stats(Q, K, scale=0.5)
     assert head_means(measured)["max_logit"].tolist() == measured.max_logit.max(0).values.tolist()
     assert head_means(measured, slice(3, 4))["max_logit"].tolist() == measured.max_logit.max(0).values.tolist()
+
+
+@pytest.mark.parametrize("rows", [slice(1, None), slice(6, 11)])
+def test_a_fixed_distance_is_where_most_is(rows: slice) -> None:
+    """By hand in float64: twelve tokens, so 2 to 6 back, of rows that have more than that before them."""
+    wide, measured = PATTERN.double(), stats(Q, K, scale=0.5)
+    got, errors = head_means(measured, rows), head_errors(measured, rows)
+    for head in range(2):
+        found = {}
+        for d in range(2, 7):
+            kept = [q for q in range(12)[rows] if q > d]
+            by_row = torch.stack([wide[:, head, q, q - d] for q in kept])
+            found[d] = by_row.mean().item(), (by_row.mean(0).std() / 3**0.5).item()
+        best = max(found, key=lambda d: found[d][0])
+        assert (got["fixed_distance_at"][head], got["fixed_distance"][head].item()) == (
+            best, pytest.approx(found[best][0], abs=1e-6),
+        )  # fmt: skip
+        assert errors["fixed_distance"][head].item() == pytest.approx(found[best][1], abs=1e-6)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_three_tokens_have_no_fixed_distance(n: int) -> None:
+    got = head_means(stats(Q[:, :n], K[:, :n], scale=0.5))
+    assert got["fixed_distance"].isnan().all() and got["fixed_distance_at"].isnan().all()
 
 
 def test_copies_need_tokens() -> None:
@@ -119,6 +143,6 @@ def test_errors_are_of_the_probe_of_their_measure() -> None:
     n = probe.tokens.shape[1]
     text, repeat = stats(Q, K, scale=0.5), stats(K[:, :n], Q[:, :n], probe.tokens, scale=0.5)
     both = probe_errors(text, repeat, repeat, probe.second_copy)
-    assert set(both) == {f"{name}_se" for name in HEAD_MEASURES if name != "max_logit"}
+    assert set(both) == {f"{name}_se" for name in HEAD_MEASURES if name not in NO_MEANS}
     assert both["induction_se"].tolist() == head_errors(repeat, probe.second_copy)["induction"].tolist()
     assert both["entropy_se"].tolist() == head_errors(text)["entropy"].tolist()

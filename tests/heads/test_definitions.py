@@ -51,6 +51,22 @@ def test_rows(name: str, given: torch.Tensor, expected: list[float]) -> None:
     torch.testing.assert_close(value, torch.tensor(expected, dtype=torch.float64), equal_nan=True)
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (uniform(6), [[NAN] * 3 + [1 / 4, 1 / 5, 1 / 6], [NAN] * 4 + [1 / 5, 1 / 6]]),
+        (stripe(6, 2), [[NAN] * 3 + [1.0] * 3, [NAN] * 4 + [0.0] * 2]),
+        (stripe(6, 3), [[NAN] * 3 + [0.0] * 3, [NAN] * 4 + [1.0] * 2]),
+        (stripe(6, 6), [[NAN] * 3 + [0.0] * 3, [NAN] * 4 + [0.0] * 2]),  # the first token counts nowhere
+        (uniform(4), [[NAN] * 3 + [1 / 4]]), (uniform(3), []), (uniform(1), []),
+    ],
+)  # fmt: skip
+def test_tokens_back(given: torch.Tensor, expected: list[list[float]]) -> None:
+    found = definitions.tokens_back(given)
+    torch.testing.assert_close(found, torch.tensor(expected).double().reshape(-1, len(given)), equal_nan=True)
+    assert definitions.tokens_back(uniform(100)).shape == (15, 100), "16 at most"
+
+
 def test_uniform_entropy_of_64_rows() -> None:
     mean = definitions.entropy(uniform(64)).mean().item()
     assert mean == pytest.approx(math.log(math.factorial(64)) / 64)

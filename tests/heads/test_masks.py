@@ -59,6 +59,8 @@ def check(got: HeadStats, s: torch.Tensor, p: torch.Tensor, tokens=None, v=None,
         "lse": s.logsumexp(-1),
         "max_logit": s.amax((-2, -1)),
     }
+    if square:
+        want["back"] = rows(definitions.tokens_back(p).movedim(2, 0)).movedim(0, 2)
     if tokens is not None:
         want |= {"duplicate_token": rows(definitions.duplicate_token(p, tokens))}
         want |= {"induction": rows(definitions.induction(p, tokens))}
@@ -90,7 +92,8 @@ def test_more_keys_than_queries_or_fewer(query_pos: int, key_pos: int, causal: b
     got = stats(q, k, scale=SCALE, causal=causal, v=v)
     check(got, *by_hand(q, k, causal=causal), v=v)
     averages = head_means(got, slice(None))
-    undefined = {"previous_token", "current_token", "attended_distance"}
+    undefined = {"previous_token", "current_token", "attended_distance", "fixed_distance", "fixed_distance_at"}
+    assert got.back.shape[2] == 0
     assert {name for name, value in averages.items() if value.isnan().all()} >= undefined
     assert not averages["entropy"].isnan().any()
 

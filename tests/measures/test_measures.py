@@ -14,6 +14,7 @@ from tracer.heads import probe_scores, stats
 from tracer.measures import (
     HEAD_MEASURES,
     MEASURES,
+    NO_MEANS,
     PROBES,
     UPDATE_BANDS,
     Setting,
@@ -35,7 +36,7 @@ DIMS = {
     **dict.fromkeys(("same_batch", "unmoved", "unigram_loss", "bigram_loss", "future_effect"), ("step",)),
     **dict.fromkeys(("copy_loss", "common_token", "silent_rows", "row_effect"), ("step",)),
     "shifted_loss": ("step", "target"),
-    **dict.fromkeys(("duplicate_control", "induction_control"), HEAD),
+    **dict.fromkeys(("duplicate_control", "induction_control", "fixed_distance", "fixed_distance_at"), HEAD),
     "loss_by_position": ("step", "pos"),
     "resid_rms": ("step", "depth"),
     "pattern": ("step", "prompt", "layer", "head", "query_pos", "key_pos"),
@@ -85,13 +86,13 @@ def test_rows_are_complete(name: str) -> None:
 
 SHARES = {
     "entropy_normalised", "confidence", "previous_token", "current_token", "first_token", "duplicate_token",
-    "duplicate_control", "induction", "induction_control", "pattern", "clip_factor", "same_batch", "unmoved",
-    "common_token", "silent_rows",
+    "duplicate_control", "induction", "induction_control", "fixed_distance", "pattern", "clip_factor", "same_batch",
+    "unmoved", "common_token", "silent_rows",
 }  # fmt: skip
 UNITS = {
     **dict.fromkeys(("entropy", "train_loss", "val_loss", "loss_by_position", "icl_score"), "nats"),
     **dict.fromkeys(("repeat_loss", "first_copy_loss", "unigram_loss", "bigram_loss", "shifted_loss"), "nats"),
-    **dict.fromkeys(("attended_distance", "tokens_seen"), "tokens"),
+    **dict.fromkeys(("attended_distance", "fixed_distance_at", "tokens_seen"), "tokens"),
     "copy_loss": "nats",
     "step_ms": "ms",
     "tokens_per_second": "tokens/s",
@@ -121,7 +122,7 @@ def test_bounds_units_and_notes(name: str) -> None:
     assert (measure.low, measure.high) == bounds
     assert measure.unit == UNITS.get(name, "")
     assert bool(measure.note) == (name not in PLAIN)
-    assert (measure.chance is not None) == (name in {"icl_score", *LOSSES, *HEAD_MEASURES} - {"max_logit"})
+    assert (measure.chance is not None) == (name in {"icl_score", *LOSSES, *HEAD_MEASURES} - set(NO_MEANS))
     if name in LOSSES | {"icl_score"}:
         assert measure.at_chance(Setting(n_ctx=8, period=2, d_vocab=3)) == (0 if name == "icl_score" else math.log(3))
 
@@ -157,7 +158,7 @@ def test_chance_is_what_uniform_attention_scores(n_ctx: int, causal: bool) -> No
         chance = MEASURES[name].at_chance(setting)
         if chance is not None:
             assert measured[name].item() == pytest.approx(chance, rel=1e-5), name
-    assert [name for name in HEAD_MEASURES if MEASURES[name].chance is None] == ["max_logit"]
+    assert [name for name in HEAD_MEASURES if MEASURES[name].chance is None] == ["fixed_distance_at", "max_logit"]
 
 
 @pytest.mark.parametrize(
@@ -212,6 +213,16 @@ def test_chance_of_three_tokens_by_hand(causal: bool, name: str, expected: float
     """A block of one token: Probe R is the start token and three of it, of which row 3 alone has a copy before."""
     setting = Setting(n_ctx=3, period=1, d_vocab=0, causal=causal)
     assert MEASURES[name].at_chance(setting) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("n_ctx", "causal", "expected"), [(6, True, (1 / 4 + 1 / 5 + 1 / 6) / 3), (6, False, 1 / 6), (4, True, 1 / 4)]
+)
+def test_chance_of_a_fixed_distance_by_hand(n_ctx: int, causal: bool, expected: float) -> None:
+    """Two back, from the fourth token on: there uniform weights are largest."""
+    setting = Setting(n_ctx=n_ctx, period=1, d_vocab=0, causal=causal)
+    assert MEASURES["fixed_distance"].at_chance(setting) == pytest.approx(expected)
+    assert MEASURES["fixed_distance"].at_chance(Setting(n_ctx=3, period=1, d_vocab=0)) is None
 
 
 def test_where_nothing_is_known_there_is_no_chance() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tracer.pictures import payload, scrubber
+from tracer.pictures import atlas, payload, scrubber
 
 NAN = float("nan")
 
@@ -48,8 +48,11 @@ def test_a_film_comes_back() -> None:
 
 def test_roles_of_each_step_come_with_it() -> None:
     codes = [[[0, 1]], [[254, 255]]]
-    _, arrays = payload.unpack(scrubber.pack([0, 10], {}, [1.0, 2.0], {}, n=(4, 4), roles=codes))
-    assert arrays["roles"].dtype == np.uint8 and arrays["roles"].tolist() == codes
+    lost = [[[0, 0]], [[1, 0]]]
+    roles = atlas.Roles(["induction"], codes, lost)
+    _, arrays = payload.unpack(scrubber.pack([0, 10], {}, [1.0, 2.0], {}, n=(4, 4), roles=roles))
+    assert arrays["roles"].dtype == arrays["lost"].dtype == np.uint8
+    assert arrays["roles"].tolist() == codes and arrays["lost"].tolist() == lost
 
 
 def test_events_are_marked() -> None:

@@ -10,6 +10,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 import tracer
+from tracer.heads import pattern
 from tracer.heads.call import AttentionCall
 from tracer.watching.padding import without_padding
 from tracer.watching.watcher import MEASURED
@@ -48,6 +49,8 @@ def test_measures_are_those_without_padding(build: Callable[..., Any], name: str
     got, alone = read(model, **padded(side)), [read(model, input_ids=sequence[None]) for sequence in SEQUENCES]
     rows = np.array([len(sequence) - 1 for sequence in SEQUENCES])
     for measure, values in got.items():
+        if measure.startswith("fixed_distance"):
+            continue  # how far is looked depends on the length of a row: checked below
         each = np.stack([one[measure] for one in alone])
         want = each.max(0) if measure == "max_logit" else np.average(each, axis=0, weights=rows)
         if measure == "entropy_normalised" and name in ("mistral", "gemma2"):
@@ -63,6 +66,23 @@ def test_both_kernels_tell_the_same(build: Callable[..., Any], name: str) -> Non
     for measure in MEASURED:
         np.testing.assert_allclose(fused[measure], by_hand[measure], atol=1e-5, err_msg=measure)
         assert np.isfinite(fused[measure]).all(), measure
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_tokens_back_are_those_without_padding(side: str) -> None:
+    """The first real token is no key of them, wherever it stands, and a row of padding has none."""
+    generator, lengths = torch.Generator().manual_seed(0), (9, 6, 3)
+    q, k = torch.randn(2, 3, 9, 2, 4, generator=generator)
+    real = torch.stack([torch.arange(9) >= 9 - n if side == "left" else torch.arange(9) < n for n in lengths])
+    call = AttentionCall(0, k, q, k, 0.5, True, real[:, None, None])
+    back = without_padding(call.stats(None), call, real, True).back
+    for i, n in enumerate(lengths):
+        here = slice(9 - n, None) if side == "left" else slice(n)
+        alone = pattern(q[i : i + 1, here].double(), k[i : i + 1, here].double(), scale=0.5)
+        for d in range(2, 5):
+            want = torch.full((2, 9), torch.nan).double()
+            want[:, here][:, d + 1 :] = alone[0].diagonal(-d, -2, -1)[:, 1:]
+            torch.testing.assert_close(back[i, :, d - 2].double(), want, atol=1e-6, rtol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("kernel", ["sdpa", "eager"])

@@ -181,14 +181,14 @@ def head_outcomes(
 
     duplicate_token and induction are measured on Probe R's second copy, the others on `text` (left out without it).
     Replacements come from the same batch. Where patterns are edited (edges, frozen) measures are those of the edited
-    pattern, of which max_logit is not known (nan).
+    pattern, of which max_logit is not known (nan). A mean over draws has no fixed_distance_at.
     """
     import xarray as xr
 
     parts = list(parts)
     jobs: list[tuple[Tensor, slice, list[str]]] = [(repeat.tokens, repeat.second_copy, list(REPEAT_MEASURES))]
     if text is not None:
-        jobs.append((text, slice(1, None), list(TEXT_MEASURES)))
+        jobs.append((text, slice(1, None), [name for name in TEXT_MEASURES if name != "fixed_distance_at"]))
     found: dict[str, Tensor] = {}
     for tokens, rows, names in jobs:
         plans = planner(model, tokens, mode, positions=positions, frozen=frozen, draws=draws, seed=seed)(parts)

@@ -38,6 +38,10 @@ class Role:
     at_least: float
     control: str | None = None
     label: str = ""
+    detail: str = ""
+    """A variable that says more of a head with the role,"""
+    after: str = ""
+    """and the word after its number."""
 
 
 CHANCE = "chance"
@@ -48,6 +52,7 @@ ROLES = (
     Role("previous_token", "previous_token", THRESHOLD, CHANCE, "previous token"),
     Role("current_token", "current_token", THRESHOLD, CHANCE, "own token"),
     Role("first_token", "first_token", THRESHOLD, CHANCE, "first token"),
+    Role("fixed_distance", "fixed_distance", THRESHOLD, CHANCE, "fixed distance", "fixed_distance_at", "back"),
 )
 """Ours, those first by which a head is called where it has several."""
 NONE, UNKNOWN, UNSAID = 0, 254, 255
@@ -68,12 +73,19 @@ class HeadRole:
     high: float
     control: float
     """nan where the role has none."""
+    detail: str = ""
+    """What else is said of it: "2 back"."""
+
+    @property
+    def label(self) -> str:
+        """By what the head is called, with that."""
+        return self.role.label + f", {self.detail}" * bool(self.detail)
 
     def __str__(self) -> str:
         interval = "" if math.isnan(self.low) else f" [{self.low:.2f}, {self.high:.2f}]"
         control = "" if math.isnan(self.control) else f", control {self.control:.2f}"
         needed = f"at least {self.role.at_least:g} of {self.role.measure}"
-        return f"L{self.head[0]}H{self.head[1]}  {self.role.label}: {self.value:.2f}{interval}{control} ({needed})"
+        return f"L{self.head[0]}H{self.head[1]}  {self.label}: {self.value:.2f}{interval}{control} ({needed})"
 
 
 @dataclass(frozen=True)
@@ -158,9 +170,12 @@ def roles_in(trace: xr.Dataset, step: int | None, table: Iterable[Role] = ROLES)
             continue
         values, low, high, beside = (x[0] for x in _measured(now, row))
         found += [
-            HeadRole((layer, head), row, *(float(x[layer, head]) for x in (values, low, high, beside)))
+            HeadRole(
+                (layer, head), row, float(values[layer, head]), float(low[layer, head]), float(high[layer, head]),
+                float(beside[layer, head]), _detail(now, row, (0, layer, head)),
+            )
             for layer, head in np.argwhere(_has(row, values, low, beside)).tolist()
-        ]
+        ]  # fmt: skip
     heads = sorted({one.head for one in found})
     return HeadRoles(
         int(now["step"][0]), {head: tuple(one for one in found if one.head == head) for head in heads}, lacking
@@ -184,6 +199,34 @@ def role_codes(trace: xr.Dataset, table: Sequence[Role] = ROLES) -> UInt8[np.nda
         unknown |= (values >= row.at_least) & np.isnan(beside) & (row.control is not None)
         found[(found == NONE) & _has(row, values, low, beside)] = i + 1
     return np.where(found, found, np.where(unknown, UNKNOWN, np.where(unsaid, UNSAID, NONE))).astype(np.uint8)
+
+
+def lost_codes(trace: xr.Dataset, table: Sequence[Role] = ROLES) -> UInt8[np.ndarray, "step layer head"]:
+    """By what each head was called, and is no more: the role that it had at an earlier record and is known not to have.
+
+    Of several the one that it had last, then the first in the table; its place there, from 1 on, or NONE.
+    """
+    shape = [trace.sizes[name] for name in HEAD]
+    lost, latest = np.zeros(shape, np.uint8), np.zeros(shape, int)
+    records = np.arange(1, shape[0] + 1)[:, None, None]
+    for i, row in enumerate(table):
+        if row.measure not in trace or trace[row.measure].dims != HEAD:
+            continue
+        values, low, _, beside = _measured(trace, row)
+        has = _has(row, values, low, beside)
+        lacks = (values < row.at_least) | (np.isfinite(values + beside) & ~has)
+        had = np.maximum.accumulate(np.where(has, records, 0))
+        later = lacks & (had > latest)
+        lost[later], latest[later] = i + 1, had[later]
+    return lost
+
+
+def _detail(trace: xr.Dataset, row: Role, at: tuple[int, int, int]) -> str:
+    """What else is said of a head with a role; empty where nothing is, or it was not recorded."""
+    if row.detail not in trace or trace[row.detail].dims != HEAD:
+        return ""
+    value = float(trace[row.detail].values[at])
+    return f"{value:g} {row.after}" if math.isfinite(value) else ""
 
 
 def _lacks(now: xr.Dataset, row: Role) -> str:

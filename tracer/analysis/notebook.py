@@ -17,8 +17,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from tracer.analysis.head_roles import role_codes
-from tracer.analysis.timeline import events_of, roles_at
+from tracer.analysis.timeline import events_of, roles_at, roles_over
 from tracer.measures import MEASURES, PROBES, Measure, Setting, in_trace, measures_in
 from tracer.measures.aliases import Head
 from tracer.pictures import scrubber
@@ -211,7 +210,7 @@ def _filmed(run: Run, tokens: list[int], shown: PromptPatterns, trace: xr.Datase
     factor = -(-n // next(iter(frames.values())).shape[-1])
     measures = {name: trace[name].values[rows] for name in measures_in(trace)}
     label = {"val_loss": "held-out loss", "train_loss": "training loss"}.get(loss or "", "loss")
-    roles = role_codes(trace.isel(step=rows)) if "layer" in trace.sizes else None
+    roles = roles_over(trace, rows) if "layer" in trace.sizes else None
     return scrubber.pack(steps, frames, values, measures, n=(n, n), factors=(factor, factor), causal=shown.causal,
                       loss_label=label, roles=roles)  # fmt: skip
 

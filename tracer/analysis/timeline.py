@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tracer.analysis.head_roles import ROLES, Role, role_codes
+import numpy as np
+
+from tracer.analysis.head_roles import ROLES, Role, lost_codes, role_codes
 from tracer.analysis.training_curves import course, events
 from tracer.pictures.atlas import Roles
 from tracer.pictures.scrubber import Event
@@ -26,4 +28,14 @@ def events_of(trace: xr.Dataset) -> list[Event]:
 def roles_at(trace: xr.Dataset, step: int | None, table: Sequence[Role] = ROLES) -> Roles:
     """By what each head is called at the record nearest to a step (default: the last), by this table."""
     row = nearest_row(trace["step"].values, step)
-    return Roles([role.label for role in table], role_codes(trace.isel(step=[row]), table)[0])
+    all_rows = roles_over(trace.isel(step=slice(row + 1)), [row], table)
+    return all_rows._replace(codes=np.asarray(all_rows.codes)[0], lost=np.asarray(all_rows.lost)[0])
+
+
+def roles_over(trace: xr.Dataset, rows: Sequence[int], table: Sequence[Role] = ROLES) -> Roles:
+    """The same at each of these records, [row layer head], with what each head was called before."""
+    rows = list(rows)
+    return Roles(
+        [role.label for role in table], role_codes(trace.isel(step=rows), table), lost_codes(trace, table)[rows],
+        {role.label: (role.detail, role.after) for role in table if role.detail},
+    )  # fmt: skip

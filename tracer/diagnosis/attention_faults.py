@@ -26,11 +26,11 @@ STOPPED = 0.01
 a hundred times less to where the head looks than to what it passes on."""
 BATCHES = 9
 """Records whose median is taken: one batch in which two keys tie lets a large gradient through, and says little."""
-JOBS = ("previous_token", "current_token", "first_token", "duplicate_token", "induction")
+JOBS = ("previous_token", "fixed_distance", "current_token", "first_token", "duplicate_token", "induction")
 """Kinds of keys that a healthy sharp head looks at."""
 JOB = 0.9
 """Share of its attention on such keys from which a head does little else."""
-REASONS = ("previous_token", "duplicate_token", "induction")
+REASONS = ("previous_token", "fixed_distance", "duplicate_token", "induction")
 """Those among them for which a head has to be sharp: its own and the first token are what is left when all else is."""
 TEN = 10.0
 """A mean entropy that fell to a tenth of what it was, and to one key."""

@@ -25,6 +25,7 @@ from tracer.heads.definitions import Keys, Queries, group_size, keys_seen
 from tracer.heads.masks import NO_KEY, Mask
 from tracer.heads.row_block import OwnRows, RowBlock
 from tracer.heads.tiles import budget, tiles
+from tracer.measures.setting import FARTHEST, farthest
 
 LN2 = math.log(2)
 LOWEST = -126.0
@@ -52,6 +53,8 @@ class HeadStats:
     """ln sum_k exp(score), so that pattern = exp(score - lse); -inf in a row that sees no key."""
     max_logit: Float[Tensor, "batch head"]
     """The largest scaled score that is not masked; -inf if there is none."""
+    back: Float[Tensor, "batch head distance query_pos"]
+    """`definitions.tokens_back`, the mass on the token 2, 3, .. back; none in cross attention, and of some rows."""
     z: Float[Tensor, "batch query_pos head d_value"] | None = None
     """The heads' outputs, 0 in a row that sees no key; None without v."""
     thumbs: Float[Tensor, "batch head rows cols"] | None = None
@@ -63,7 +66,8 @@ class HeadStats:
     def sequences(self, at: slice) -> HeadStats:
         """Of these sequences of the batch alone."""
         z, thumbs = (None if part is None else part[at] for part in (self.z, self.thumbs))
-        return HeadStats({name: x[at] for name, x in self.rows.items()}, self.lse[at], self.max_logit[at], z, thumbs)
+        rows = {name: x[at] for name, x in self.rows.items()}
+        return HeadStats(rows, self.lse[at], self.max_logit[at], self.back[at], z, thumbs)
 
 
 class Sums(NamedTuple):
@@ -112,8 +116,8 @@ def stats(
     Query head h reads key head h // (head // kv_head). `mask` and `causal` mean what they mean in
     F.scaled_dot_product_attention, and may be combined. With v, the heads' outputs z come from the same pass; with
     `thumbs`, so does the pattern, max-pooled to at most thumbs x thumbs cells (`pools`). `only` these query rows are
-    computed: the others are nan, and max_logit is theirs. `own`: measures of a user's, which read each tile, with the
-    values `own_v` where they are known.
+    computed: the others are nan, max_logit is theirs, and `back` has no distances. `own`: measures of a user's, which
+    read each tile, with the values `own_v` where they are known.
     """
     batch, query_pos, head, _ = q.shape
     key_pos, kv_head = k.shape[1:3]
@@ -132,9 +136,11 @@ def stats(
 
     cell_rows, cell_keys = (pools.factor(n, n if thumbs is None else thumbs) for n in (query_pos, key_pos))
     cut = tiles(batch, kv_head, group, query_pos, key_pos, block_scores or budget(key_pos, q.device), cell_rows)
-    scratch_t, scratch_e = (q.new_empty(cut.largest) for _ in range(2))
+    scratch_t, scratch_e = (q.new_empty(FARTHEST + cut.largest)[FARTHEST:] for _ in range(2))
     per_row = q.new_full((len(Sums._fields), batch, kv_head, group, query_pos), float("nan"))
     seen = keys_seen(query_pos, key_pos, causal=causal, device=q.device).expand(per_row.shape[1:]).contiguous()
+    most = max(1, farthest(key_pos)) if square and only is None else 1
+    back = q.new_full((*per_row.shape[1:4], most - 1, query_pos), float("nan"))
     others = {
         name: torch.full_like(per_row[0], float("nan"))
         for name in definitions.ROWS
@@ -179,6 +185,7 @@ def stats(
                 tile.first_token.copy_(e[..., 0])
                 if square:
                     _near_keys(tile, e, rows.start, causal, scratch=t)
+                    _keys_back(back[b, kv, g, :, rows], e, rows.start, most)
                 if copies is not None:
                     torch.sum(torch.mul(e, copies, out=t), -1, out=tile.duplicate_token)
                     torch.sum(torch.mul(e[..., 1:], copies[..., :-1], out=t[..., 1:]), -1, out=tile.induction)
@@ -222,6 +229,8 @@ def stats(
     largest = torch.where(total.isnan(), float("nan"), sums.largest * LN2).masked_fill_(empty, float("-inf"))
     entropy = total.log() - LN2 * sums.lost / total
     seen = seen.flatten(1, 2).to(dtype)
+    near = torch.arange(query_pos, device=q.device) <= torch.arange(most, 1, -1, device=q.device)[:, None]
+    back = back.flatten(1, 2).div_(total.unsqueeze(2)).masked_fill_(near, float("nan")).flip(2)
     per_token = {name for name in SHARES if tokens is None and definitions.asks_for(name, "tokens")}
     return HeadStats(
         rows={
@@ -233,6 +242,7 @@ def stats(
         },
         lse=torch.where(empty, largest, largest + total.log()),
         max_logit=largest[..., only or ALL].amax(-1),
+        back=back,
         z=None if z is None else z.flatten(2, 3),
         thumbs=None if small is None else small.masked_fill_(small < TINY, 0).flatten(1, 2),
     )
@@ -275,6 +285,15 @@ def _near_keys(tile: Sums, e: Tile, start: int, causal: bool, scratch: Tile) -> 
     else:
         apart = (rearrange(rows + start, "rows -> rows 1") - keys).abs_()
         torch.sum(torch.mul(e, apart, out=scratch), -1, out=tile.attended_distance)
+
+
+def _keys_back(back: Tensor, e: Tile, start: int, most: int) -> None:
+    """Entries `most` to 2 keys before the query, for the rows from `start` on, in one copy along the diagonal.
+
+    Of the first rows that many keys lie before the row: what is read there is no weight, and nan once all is done.
+    """
+    n_keys, first = e.shape[-1], e.storage_offset() + start - most
+    back.mT.copy_(e.as_strided((*e.shape[:-1], most - 1), (*e.stride()[:-2], n_keys + 1, 1), first))
 
 
 def _earlier_copies(tokens: Int[Tensor, "batch pos"], rows: slice, n_keys: int, dtype: torch.dtype) -> Copies:

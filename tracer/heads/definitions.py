@@ -21,6 +21,7 @@ from torch import Tensor
 
 from tracer.heads import masks
 from tracer.heads.masks import Mask
+from tracer.measures.setting import farthest
 
 Queries = Float[Tensor, "batch query_pos head d_head"]
 Keys = Float[Tensor, "batch key_pos kv_head d_head"]
@@ -169,6 +170,18 @@ def attended_distance(pattern: Pattern) -> Rows:
     """
     positions = torch.arange(pattern.shape[-1], dtype=pattern.dtype, device=pattern.device)
     return (pattern * (rearrange(positions, "query_pos -> query_pos 1") - positions).abs()).sum(-1)
+
+
+def tokens_back(pattern: Pattern) -> Float[Tensor, "*batch distance query_pos"]:
+    """A_q,q-d, the mass on the token d back, of d = 2, 3, .. `measures.farthest` of the row's length.
+
+    Source: derived here; d = 1 is `previous_token`. nan in rows q <= d, which have no token there or the first one.
+    """
+    n = pattern.shape[-1]
+    found = pattern.new_full((*pattern.shape[:-2], max(0, farthest(n) - 1), pattern.shape[-2]), float("nan"))
+    for d in range(2, farthest(n) + 1):
+        found[..., d - 2, d + 1 :] = pattern.diagonal(offset=-d, dim1=-2, dim2=-1)[..., 1:]
+    return found
 
 
 @measure_of_rows()

@@ -64,6 +64,7 @@ def stats_from_pattern(
     return HeadStats(
         rows={name: value.masked_fill(empty, float("nan")) for name, value in rows.items()},
         lse=lse,
+        back=definitions.tokens_back(there if square else there[..., :0]).masked_fill(empty.unsqueeze(2), float("nan")),
         max_logit=undefined[..., 0] if largest is None else largest.masked_fill(empty, float("-inf")).amax(-1),
         thumbs=None if thumbs is None else pools.thumbs(there, thumbs),
     )

@@ -9,17 +9,19 @@ from tracer.measures.bands import UPDATE_BANDS, UPDATE_BANDS_SOURCE, Band, expec
 from tracer.measures.described import described, in_trace, measures_in
 from tracer.measures.measure import HEAD, PARAM, PROBES, SE, SEQUENCES, Measure, probe_words
 from tracer.measures.registry import MEASURES
-from tracer.measures.setting import MAX_PERIOD, Setting, period
+from tracer.measures.setting import MAX_PERIOD, Setting, farthest, period
 
 __all__ = [
-    "CONTROLS", "HEAD_MEASURES", "MAX_PERIOD", "MEASURES", "PARAM_MEASURES", "PROBES", "REPEAT_MEASURES", "SE",
-    "SEQUENCES", "TEXT_MEASURES", "UPDATE_BANDS", "UPDATE_BANDS_SOURCE", "Band", "Measure", "Setting", "described",
-    "expected_range", "in_trace", "measures_in", "period", "probe_words", "update_band",
+    "CONTROLS", "HEAD_MEASURES", "MAX_PERIOD", "MEASURES", "NO_MEANS", "PARAM_MEASURES", "PROBES", "REPEAT_MEASURES",
+    "SE", "SEQUENCES", "TEXT_MEASURES", "UPDATE_BANDS", "UPDATE_BANDS_SOURCE", "Band", "Measure", "Setting",
+    "described", "expected_range", "farthest", "in_trace", "measures_in", "period", "probe_words", "update_band",
 ]  # fmt: skip
 
 HEAD_MEASURES: tuple[str, ...] = tuple(name for name, measure in MEASURES.items() if measure.dims == HEAD)
 PARAM_MEASURES: tuple[str, ...] = tuple(name for name, measure in MEASURES.items() if measure.dims == PARAM)
 TEXT_MEASURES: tuple[str, ...] = tuple(name for name in HEAD_MEASURES if MEASURES[name].probe == "text")
 REPEAT_MEASURES: tuple[str, ...] = tuple(name for name in HEAD_MEASURES if MEASURES[name].probe == "repeat")
+NO_MEANS = ("max_logit", "fixed_distance_at")
+"""Of heads what is no mean over sequences, and has no standard error."""
 CONTROLS = {"duplicate_token": "duplicate_control", "induction": "induction_control"}
 """By a score: the same weights where nothing repeats."""

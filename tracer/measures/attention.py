@@ -1,6 +1,13 @@
 """What each head attends to: means over the rows of its pattern, and the pattern itself."""
 
-from tracer.measures.chance import UNIFORM, uniform_distance, uniform_entropy, uniform_one_copy, uniform_one_key
+from tracer.measures.chance import (
+    UNIFORM,
+    uniform_distance,
+    uniform_entropy,
+    uniform_fixed_distance,
+    uniform_one_copy,
+    uniform_one_key,
+)
 from tracer.measures.measure import HEAD, Measure
 
 # fmt: off
@@ -61,6 +68,22 @@ ATTENTION = (
         probe="text", dims=HEAD,
         note="How far back a head looks on average: a mean of 20 may be all at 20, or half at 0 and half at 40.",
         chance_text=UNIFORM, chance=uniform_distance
+    ),
+    Measure(
+        name="fixed_distance", label="Fixed-distance attention", short="fixed", low=0, high=1,
+        formula="max over d = 2 .. min(16, n_ctx / 2) of A_q,q-d, mean over rows q > d and sequences",
+        source="Derived here: previous-token attention (Olsson et al. 2022) at other distances",
+        probe="text", dims=HEAD,
+        note="How much of its attention goes to the token d back, whatever it is, at the distance where that is most. "
+             "Rows in which this is the first token are left out: heads rest there. Distances above 16 are not tried.",
+        chance_text=UNIFORM, chance=uniform_fixed_distance
+    ),
+    Measure(
+        name="fixed_distance_at", label="Fixed distance", short="at d", unit="tokens", low=0,
+        formula="the d at which fixed_distance is largest",
+        source="Derived here: where fixed_distance is found",
+        probe="text", dims=HEAD,
+        note="Every head has one: it says something only where fixed_distance is high."
     ),
     Measure(
         name="duplicate_token", label="Duplicate-token attention", short="dup", low=0, high=1,

@@ -28,6 +28,12 @@ def uniform_one_key(setting: Setting) -> float:
     return _mean([1 / _keys(setting, q, setting.n_ctx) for q in _rows(setting)])
 
 
+def uniform_fixed_distance(setting: Setting) -> float:
+    """The nearest distance has the shortest rows, and so the largest weights."""
+    rows = range(3, setting.n_ctx) if setting.n_ctx >= 4 else range(0)
+    return _mean([1 / _keys(setting, q, setting.n_ctx) for q in rows])
+
+
 def uniform_one_copy(setting: Setting) -> float:
     n = 3 * setting.period + 1
     return _mean([1 / _keys(setting, q, n) for q in range(2 * setting.period + 1, n)])

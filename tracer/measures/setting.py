@@ -8,6 +8,15 @@ MAX_PERIOD = 16
 """So that copies are 16 to 32 tokens apart: about the 25 of Olsson et al. 2022 on average, and never only 25."""
 
 
+FARTHEST = 16
+"""Tokens back that a fixed distance may be: as far as T5 tells positions one by one (Raffel et al. 2019), and few."""
+
+
+def farthest(n_ctx: int) -> int:
+    """The largest fixed distance that is looked for: 16, or what half of the rows have behind them."""
+    return min(FARTHEST, n_ctx // 2)
+
+
 def period(d_vocab: int, n_ctx: int) -> int:
     """Length L of Probe R's block, its shortest period: 16, or what fits three times in context and vocabulary."""
     return min(MAX_PERIOD, (n_ctx - 1) // 3, max(1, (d_vocab - 1) // 3))

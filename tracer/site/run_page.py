@@ -122,7 +122,7 @@ def _roles(trace: xr.Dataset) -> list[Note]:
 
 def _role(one: HeadRole) -> str:
     interval = "" if math.isnan(one.low) else f" ({one.low:.2f}–{one.high:.2f})"
-    return f"{one.role.label} {one.value:.2f}{interval}, control {one.control:.2f}"
+    return f"{one.label} {one.value:.2f}{interval}, control {one.control:.2f}"
 
 
 def _health(found: Diagnosis) -> Note:

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from tracer.measures import HEAD, HEAD_MEASURES, PARAM_MEASURES, SE, SEQUENCES, Measure, Setting
+from tracer.measures import HEAD, HEAD_MEASURES, NO_MEANS, PARAM_MEASURES, SE, SEQUENCES, Measure, Setting
 from tracer.measures.gradients import MATRICES
 from tracer.store.trace import Variable
 
 NOWHERE = Setting(0, 0, 0)
 """For values at chance that a user gave, which depend on nothing."""
-HEAD_MEANS = tuple(name for name in HEAD_MEASURES if name != "max_logit")
+HEAD_MEANS = tuple(name for name in HEAD_MEASURES if name not in NO_MEANS)
 """Of heads what is a mean over sequences, whose standard error is recorded too."""
 TraceLayout = tuple[dict[str, Variable], dict[str, Any]]
 """The variables, and the coordinates as (dims, values, attributes)."""

@@ -59,10 +59,15 @@ def without_padding(
     largest = (found.lse + found["confidence"].log()).masked_fill(blind, float("-inf"))
     kept = real.clone()
     kept[padded, first[padded]] = False
-    return hidden(replace(found, max_logit=largest.amax(-1)), ~kept[:, None])
+    places = torch.arange(real.shape[1], device=real.device) - rearrange(first, "batch -> batch 1")
+    distances = torch.arange(2, found.back.shape[2] + 2, device=real.device)
+    near = rearrange(places, "batch pos -> batch 1 1 pos") <= rearrange(distances, "distance -> distance 1")
+    back = found.back.masked_fill(near, float("nan"))
+    return hidden(replace(found, max_logit=largest.amax(-1), back=back), ~kept[:, None])
 
 
 def hidden(found: HeadStats, rows: Bool[Tensor, "batch head_or_1 query_pos"]) -> HeadStats:
     """The same, with some rows marked as rows that see nothing, which every mean leaves out."""
     blank = {name: value.masked_fill(rows, float("nan")) for name, value in found.rows.items()}
-    return replace(found, rows=blank, lse=found.lse.masked_fill(rows, float("-inf")))
+    back = found.back.masked_fill(rows.unsqueeze(2), float("nan"))
+    return replace(found, rows=blank, lse=found.lse.masked_fill(rows, float("-inf")), back=back)

@@ -139,7 +139,7 @@ class Watcher:
         found = call.stats(counted if fits else None, z=self.interceptor.wants_z, own=self.own)
         if cross:  # queries and keys are counted apart, even where there are as many
             nowhere = torch.full_like(found["entropy"], float("nan"))
-            found = replace(found, rows={**found.rows, **dict.fromkeys(SQUARE, nowhere)})
+            found = replace(found, rows={**found.rows, **dict.fromkeys(SQUARE, nowhere)}, back=found.back[:, :, :0])
         if fits:
             self.tokens = tokens
         real = self._real[cross or layer.causal]

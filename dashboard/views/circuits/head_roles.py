@@ -39,7 +39,7 @@ def words(trace: xr.Dataset, step: int) -> list[list[str]]:
     own, ours = roles_in(trace, step, roles.own()[0]).heads, roles_in(trace, step).heads
     return [
         [
-            ", ".join(one.role.label for one in (*own.get((layer, head), ()), *ours.get((layer, head), ())[:1]))
+            ", ".join(one.label for one in (*own.get((layer, head), ()), *ours.get((layer, head), ())[:1]))
             for head in range(trace.sizes["head"])
         ]
         for layer in range(trace.sizes["layer"])

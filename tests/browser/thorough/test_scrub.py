@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 
 import tracer
 from tests.browsing import query, settle, tab
-from tracer.analysis.head_roles import role_codes
+from tracer.analysis.head_roles import lost_codes, role_codes
 from tracer.analysis.timeline import events_of
 from tracer.pictures import scrubber
 from tracer.store.layout import Lock
@@ -34,7 +34,8 @@ PRESS = """keys => {
 """One key after the other, however slow the machine is."""
 ROLES = """() => {
   const frame = manyeyes.topics.get("frame").value, all = (n) => [...Array(n).keys()];
-  return [frame.step, all(frame.layers).map((layer) => all(frame.heads).map((head) => frame.role(layer, head)))];
+  const each = (of) => all(frame.layers).map((layer) => all(frame.heads).map((head) => of(layer, head)));
+  return [frame.step, each(frame.role), each(frame.lost)];
 }"""
 WATCH = """canvas => {
   window.seen = new Set();
@@ -162,8 +163,9 @@ def test_roles_and_events_follow_the_film(page, sent, folder):
     for share in (0.1, 0.5, 0.9):
         drag_to(page, share)
         page.wait_for_function(SHOWS, arg=0)
-        at, found = page.evaluate(ROLES)
+        at, found, lost = page.evaluate(ROLES)
         assert found == role_codes(trace.sel(step=[at], method="nearest"))[0].tolist()
+        assert lost == lost_codes(trace.sel(step=slice(at)))[-1].tolist()
         before = [event for event in events if event.step <= at]
         ends = f", after step {before[-1].step:,}: {before[-1].label}" if before else ""
         expect(slider(page)).to_have_attribute("aria-valuetext", re.compile(f"^step {at:,}, .*\\d{re.escape(ends)}$"))

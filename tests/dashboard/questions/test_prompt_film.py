@@ -17,6 +17,7 @@ from tests.dashboard.questions.conftest import Write, drawn
 from tracer.analysis.head_roles import UNSAID
 from tracer.interventions.edits import recording
 from tracer.pictures import payload, scrubber
+from tracer.pictures.atlas import Roles
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.store import Run
 
@@ -70,7 +71,7 @@ def test_kept_patterns_as_a_film(write: Write) -> None:
     measures = {"entropy": np.arange(18.0).reshape(3, 2, 3)[[0, 1, 1]]}
     assert found.blob == scrubber.pack(
         [0, 10, 11], frames, np.array([3.0, 2.0, 2.0]), measures, n=(5, 7), factors=(2, 3), causal=[True, True],
-        loss_label="training loss", roles=np.full((3, 2, 3), UNSAID),
+        loss_label="training loss", roles=Roles([], np.full((3, 2, 3), UNSAID), np.zeros((3, 2, 3))),
     )  # fmt: skip
     assert (found.reels, found.left) == ([], 0)
 

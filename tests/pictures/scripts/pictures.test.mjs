@@ -74,7 +74,8 @@ suite("overview", () => {
 });
 
 suite("atlas", () => {
-  const { strongestFirst, pooled } = load(["strongestFirst", "pooled"], "atlas");
+  const own = ["strongestFirst", "pooled", "drawRole", "makeAtlas", "tell"];
+  const { strongestFirst, pooled, drawRole, makeAtlas, tell } = load(own, "atlas");
   test("the strongest first; what was not measured, then what does not exist, at the end", () => {
     assert.deepEqual(strongestFirst([0.1, 0.9, 0.5]), [1, 2, 0]);
     assert.deepEqual(strongestFirst([0.5, 0.5, 0.9]), [2, 0, 1]);
@@ -84,6 +85,64 @@ suite("atlas", () => {
     const thumbs = Uint8Array.of(9, 9, 9, 9, 9, 9, 1, 2, 3, 4, 5, 6);
     assert.deepEqual([...pooled(thumbs, 6, [2, 3], [2, 2], new Uint8Array(2))], [5, 6]);
     assert.deepEqual([...pooled(thumbs, 6, [2, 3], [1, 2], new Uint8Array(4))], [2, 3, 5, 6]);
+  });
+  for (const [name, role, lost, width, words, struck] of [
+    ["alone", "first token", "", 176, ["first token"], 0],
+    ["after what it was", "first token", "induction", 176, ["induction", "first token"], 1],
+    ["before which there is little room", "first token", "induction", 130, ["indu…", "first token"], 1],
+    ["before which there is none", "first token", "induction", 80, ["…", "first token"], 1],
+    ["that is none", "no role", "induction", 176, ["induction", "no role"], 1]
+  ])
+    test(`the line of a role ${name}`, () => {
+      const { theme } = newPart({});
+      const [texts, boxes] = [[], []];
+      const ctx = {
+        measureText: (text) => ({ width: 7 * text.replace(/[\u2068\u2069]/g, "").length }),
+        fillText: (text, x, y, most) => texts.push({ text: text.replace(/[\u2068\u2069]/g, ""), x, y, most }),
+        fillRect: (x, y, wide, high) => boxes.push({ x, y, wide, high }),
+        beginPath() {},
+        roundRect() {},
+        fill() {}
+      };
+      drawRole(ctx, theme, role, lost, 100, 200, width);
+      assert.deepEqual(
+        texts.map(({ text }) => text),
+        words
+      );
+      assert.equal(boxes.length, struck);
+      const last = texts.at(-1);
+      assert.ok(last.most > 0 && last.x + last.most <= 100 + width - 4 && last.x >= 106);
+      for (const line of boxes) {
+        assert.ok(line.x === texts[0].x && Math.abs(line.y + line.high / 2 - texts[0].y) <= 1 && line.y > 200);
+        assert.equal(line.wide, 7 * words[0].length);
+      }
+    });
+  test("what a head was is said, while the film plays too", () => {
+    const details = { "first token": ["m", "away"], induction: ["other", "back"] };
+    const roles = { labels: ["induction", "first token"], details, codes: [[2, 0]], lost: [[1, 0]] };
+    const part = newPart({ measure: "m", scales: {}, max_cell: 176, order: "index", lit: null, roles, value: [0, 0] });
+    const view = makeAtlas(part);
+    const bytes = (...values) => Uint8Array.of(...values);
+    const thumbs = Object.assign(new Uint8Array(2), { shape: [1, 2, 1, 1] });
+    const [values, there] = [Float32Array.of(3, 0.1), Object.assign(bytes(1, 1), { shape: [1, 2] })];
+    const head = { measures: ["m"], causal: [true], factors: [1, 1], layers: [], version: "a" };
+    view.load(head, { thumbs, values, there });
+    view.draw();
+    const [canvas] = part.root.children[0].children;
+    assert.match(canvas.ariaLabel, /Selected L0H0: m 3.00, first token, 3 away, was induction$/);
+    const said = () => {
+      canvas.onclick({ clientX: 20, clientY: 40 });
+      return part.root.children.find((node) => node.className === "sr").textContent;
+    };
+    assert.match(said(), /, first token, 3 away, was induction$/);
+    const size = { layers: 1, heads: 2, rows: 1, cols: 1, factors: [1, 1], causal: [true] };
+    const frame = { index: 1, step: 9, version: "b", thumbs, ...size, value: () => 0.2 };
+    tell("frame", { ...frame, role: () => 1, lost: () => 0 });
+    assert.match(said(), /: m 0.20, induction$/);
+    tell("frame", { ...frame, index: 2, role: () => 0, lost: () => 1 });
+    assert.match(said(), /, no role, was induction$/);
+    tell("frame", null);
+    view.end();
   });
 });
 

@@ -4,6 +4,7 @@ a switch on each head takes it out of the model."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,10 @@ class Roles(NamedTuple):
     labels: Sequence[str]
     codes: ArrayLike
     """[layer head]: the place of a label, from 1 on; 0 none, 254 not known, 255 nothing is said."""
+    lost: ArrayLike
+    """[layer head]: the place of the label that a head had before and has no more; 0 none."""
+    details: Mapping[str, tuple[str, str]] = MappingProxyType({})
+    """By a label, which measure says more of a head, and the word after its number."""
 
 
 class Pick(NamedTuple):
@@ -70,7 +75,9 @@ def picture(
     cell = min(max_cell, WIDTH // heads)
     height = 90 + layers * (cell + 32 + (FOOT if roles and cell >= LABELLED else 0))
     if roles is not None:
-        cue["roles"] = {"labels": list(roles.labels), "codes": np.asarray(roles.codes).tolist()}
+        codes = {"codes": np.asarray(roles.codes).tolist(), "lost": np.asarray(roles.lost).tolist()}
+        details = {label: list(of) for label, of in roles.details.items()}
+        cue["roles"] = {"labels": list(roles.labels), "details": details, **codes}
     gone = [list(head) for head in sorted(off)]
     if not switches:
         return Picture("atlas", cue | ({"off": gone} if gone else {}), blob, selected, as_head, height)

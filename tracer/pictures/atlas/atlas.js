@@ -63,6 +63,21 @@ function makeAtlas(part) {
     if (!roles || code === ROLE_UNSAID) return "";
     return { [NO_ROLE]: "no role", [ROLE_UNKNOWN]: "role unknown" }[code] ?? roles.labels[code - 1];
   }
+  /** By what a head was called before and is no more; empty where by nothing. */
+  function lostOf(/** @type {number[]} */ [layer, one]) {
+    const { roles } = part.cue;
+    const code = film() ? film().lost(layer, one) : (roles?.lost[layer][one] ?? NO_ROLE);
+    return roles?.labels[code - 1] ?? "";
+  }
+  /** What its number says of a head with a role: 2 back. */
+  function detailOf(/** @type {number[]} */ one) {
+    const [name, after] = part.cue.roles?.details?.[roleOf(one)] ?? [];
+    const number = head.measures.includes(name) ? value(head.measures.indexOf(name), one[0], one[1]) : Number.NaN;
+    return Number.isFinite(number) ? `${Math.round(number)} ${after}` : "";
+  }
+  const wholeRoleOf = (one) => [roleOf(one), detailOf(one)].filter(Boolean).join(", ");
+  /** The role, and what a head was before, as it is spoken. */
+  const rolesOf = (one) => [wholeRoleOf(one), lostOf(one) && `was ${lostOf(one)}`].filter(Boolean).join(", ");
   const held = () => (chosen() && exists(chosen()) ? chosen() : null);
   const isOff = (one) => (part.cue.value?.off ?? part.cue.off ?? []).some((other) => String(other) === String(one));
   const allHeads = () => Array.from({ length: layers * heads }, (_, i) => [Math.floor(i / heads), i % heads]);
@@ -132,7 +147,7 @@ function makeAtlas(part) {
       const scale = scaleOf(name);
       return `${scale.label} ${numberOf(value(m, one[0], one[1]), scale)}`;
     });
-    const role = roleOf(one) ? `, ${roleOf(one)}` : "";
+    const role = rolesOf(one) ? `, ${rolesOf(one)}` : "";
     const note = `${role}${isOff(one) ? ", switched off" : ""}${fits(one) ? "" : ", does not fit what is looked for"}`;
     return `${headName(one)}: ${values.join(", ")}${note}`;
   }
@@ -176,7 +191,8 @@ function makeAtlas(part) {
         const text = numberOf(value(m, layer, one), scale) + (scale.unit ? ` ${scale.unit}` : "");
         return [scale.label, text, m === measure() ? "on" : ""];
       });
-      if (roleOf(hit)) facts.unshift(["Role", roleOf(hit), isNamed(roleOf(hit)) ? "on" : ""]);
+      if (lostOf(hit)) facts.unshift(["Was", lostOf(hit), ""]);
+      if (roleOf(hit)) facts.unshift(["Role", wholeRoleOf(hit), isNamed(roleOf(hit)) ? "on" : ""]);
       factsIn(node, facts);
       if (!hasSwitches()) return;
       element("div", "how", `Shift and click switches it ${isOff(hit) ? "on" : "off"}`, node);
@@ -275,7 +291,7 @@ function makeAtlas(part) {
     const [tall, wide] = tile;
     ctx.drawImage(sheet, index * wide, layer * tall, wide, tall, x + 1, y + strip, cell - 2, cell - 1);
     if (gone) hatch(ctx, theme, x + 1, y + strip, cell - 2, cell - 1);
-    if (foot) drawRole(ctx, theme, roleOf(one), x, y + high - foot, cell);
+    if (foot) drawRole(ctx, theme, roleOf(one), lostOf(one), x, y + high - foot, cell);
     if (hasSwitches() && labels)
       drawSwitch(ctx, theme, x + cell - SWITCH.margin - SWITCH.width, y + strip + SWITCH.margin, gone);
     const dim = !fits(one);
@@ -343,7 +359,7 @@ function makeAtlas(part) {
         headName(one),
         ...(lit ? [fits(one) ? "yes" : "no"] : []),
         ...gone,
-        ...roled.map(() => roleOf(one)),
+        ...roled.map(() => rolesOf(one)),
         ...values
       ];
     };

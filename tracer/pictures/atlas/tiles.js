@@ -1,6 +1,7 @@
 // A tile of the atlas: its order in a row, its pooled pattern, its role, its switch, and what shows that it is off.
 
 const FOOT = 18; // pixels of the line of roles
+const ELLIPSIS = 10; // pixels that a lost role has beside any other
 const [NO_ROLE, ROLE_UNKNOWN, ROLE_UNSAID] = [0, 254, 255];
 const SWITCH = { width: 26, height: 14, margin: 6 }; // in a corner that a causal head leaves empty
 
@@ -37,17 +38,26 @@ function hatch(ctx, theme, x, y, width, height) {
   for (let at = -height; at < width; at += step) strokeLine(ctx, theme.muted, x + at, y + height, x + at + height, y);
   ctx.restore();
 }
-/** The line below a pattern. */
-function drawRole(ctx, theme, role, x, y, width) {
+/** The line below a pattern: the role that the head has lost, struck through, as far as there is room, and its role. */
+function drawRole(ctx, theme, role, lost, x, y, width) {
   fillRound(ctx, theme.page, x + 1, y, width - 2, FOOT - 1, [0, 0, 3, 3]);
   const [weight, colour] = isNamed(role) ? [600, theme.text] : [400, theme.muted];
+  const look = { colour, font: `${weight} 11px ${theme.sans}`, align: "left" };
   const font = ctx.font;
-  writeText(ctx, role, x + 6, y + FOOT / 2 + 0.5, {
-    colour,
-    font: `${weight} 11px ${theme.sans}`,
-    align: "left",
-    most: width - 10
-  });
+  const middle = y + FOOT / 2 + 0.5;
+  let left = x + 6;
+  if (lost) {
+    ctx.font = look.font;
+    const room = width - 10 - (role ? ctx.measureText(role).width + 5 : 0);
+    const small = { colour: theme.muted, font: `400 9.5px ${theme.sans}`, align: "left" };
+    ctx.font = small.font;
+    const text = clipped(ctx, lost, Math.max(room, ELLIPSIS));
+    const wide = ctx.measureText(text).width;
+    writeText(ctx, text, left, middle, small);
+    fillBox(ctx, theme.muted, left, Math.round(middle) - 0.5, wide, 1);
+    left += wide + 5;
+  }
+  writeText(ctx, role, left, middle, { ...look, most: x + width - 4 - left });
   ctx.font = font;
 }
 /** In a corner that a causal head leaves empty. */

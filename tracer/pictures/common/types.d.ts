@@ -51,6 +51,8 @@ type Frame = {
   value: (measure: string, layer: number, head: number) => number;
   /** The code of a head's role, as in `atlas.Roles`. */
   role: (layer: number, head: number) => number;
+  /** The same of the role that it had before and has no more. */
+  lost: (layer: number, head: number) => number;
 };
 /** Rows for a reader or a file; built when they are asked for. */
 type Table = { columns: string[]; rows: () => any[][] };

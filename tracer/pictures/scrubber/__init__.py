@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tracer.measures.aliases import Head
 from tracer.pictures import payload
+from tracer.pictures.atlas import Roles
 from tracer.pictures.payload import quantise_linear, quantise_sqrt
 from tracer.pictures.picture import Picture
 from tracer.pictures.scales import Scale
@@ -86,13 +87,13 @@ def pack(
     causal: Sequence[bool] = (),
     loss_label: str = "loss",
     reel: str = "",
-    roles: ArrayLike | None = None,
+    roles: Roles | None = None,
     only: Head | None = None,
 ) -> bytes:
     """All steps of a timeline, with the frames of those that were filmed, unless they come in pieces named `reel`.
 
-    `loss` [step] and each measure [step layer head] are nan where nothing was measured; `roles` [step layer head] are
-    codes of `atlas.Roles`. Where measures are of one head `only`, they are [step].
+    `loss` [step] and each measure [step layer head] are nan where nothing was measured; the codes of `roles` are
+    [step layer head], too. Where measures are of one head `only`, they are [step].
     """
     shapes = {frame.shape for frame in frames.values()}
     if len(shapes) > 1:
@@ -113,7 +114,7 @@ def pack(
         ranges.append([lo, hi])
         arrays[f"measure{i}"] = quantise_linear(values, lo, hi)
     if roles is not None:
-        arrays["roles"] = np.asarray(roles, np.uint8)
+        arrays |= {"roles": np.asarray(roles.codes, np.uint8), "lost": np.asarray(roles.lost, np.uint8)}
     if filmed and not reel:
         arrays["frames"] = np.stack([frames[step] for step in filmed])
     header = {"measures": list(measures), "ranges": ranges, "n": list(n), "factors": list(factors),

@@ -103,10 +103,12 @@ function makeScrubber(part) {
       const measure = head.measures.indexOf(name);
       return measure < 0 ? Number.NaN : coded(measure, i, layer, one);
     };
-    const role = (layer, one) => arrays.roles?.[(i * layers + layer) * heads + one] ?? ROLE_NOT_SAID;
+    const codeIn = (codes, layer, one) => codes?.[(i * layers + layer) * heads + one];
+    const role = (layer, one) => codeIn(arrays.roles, layer, one) ?? ROLE_NOT_SAID;
+    const lost = (layer, one) => codeIn(arrays.lost, layer, one) ?? 0;
     const size = { layers, heads, rows, cols };
     /** @type {Frame} */
-    const frame = { index: i, step: steps[i], version, thumbs, ...size, n, factors, causal, value, role };
+    const frame = { index: i, step: steps[i], version, thumbs, ...size, n, factors, causal, value, role, lost };
     markFilm(true);
     tell("frame", frame);
   }

@@ -57,7 +57,7 @@ def draw_timeline(run: Run, steps: list[int]) -> None:
     trace = loading.so_far(run)
     measure = head = None
     if trace is not None and head_scores.has_heads(trace) and (offered := head_scores.head_measures(trace)):
-        measure, head = choosers.measure_in_force(offered), choosers.focus(trace)
+        measure, head = choosers.measure_in_force(offered), choosers.focus(trace, choosers.step_in_force(steps))
     _draw(run, course.curves(run, tuple(steps), measure, head), steps, head, measure)
 
 

@@ -77,7 +77,7 @@ def test_the_command_says_what_the_function_does(folder: Path, name: str, status
     )
     assert done.returncode == status, done.stderr
     assert done.stdout == report(name, examine(run)) + "\n"
-    assert ("Attention is stuck on one token" in done.stdout) == (name == "sick")
+    assert ("attention is stuck on one key" in done.stdout) == (name == "sick")
 
 
 def test_a_run_that_is_not_there_is_one_line_of_error(folder: Path) -> None:

@@ -49,7 +49,7 @@ def test_muted_text_meets_wcag_aa(mode, share):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_accent_stands_out_and_carries_white(mode):
+def test_buttons_stand_out_and_carry_white(mode):
     colours = CONFIG["theme"][mode]
     assert contrast(colours["primaryColor"], colours["backgroundColor"]) >= 3
     assert contrast("#ffffff", colours["primaryColor"]) >= 4.5

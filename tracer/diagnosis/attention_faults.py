@@ -75,7 +75,7 @@ def one_hot(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     if found := lasting(trace, (entropy < ONE_HOT) & (logits > FLOAT32_RANGE)):
         step, heads = found
         yield Finding(
-            "one-hot", "bad", "Attention is stuck on one token", step, heads,
+            "one-hot", "bad", "Each token's attention is stuck on one key", step, heads,
             f"normalised entropy down to {min(at_end(entropy, heads)):.2g} (one key: 0) with scores up to "
             f"{max(at_end(logits, heads)):,.0f}",
             score_advice(meta, trace, step),

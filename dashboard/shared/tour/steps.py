@@ -35,13 +35,11 @@ NEXT = {
     "runs": "Watch a model of your own: Runs",
 }
 """Where to go from the end."""
-ACCENT = "#3b6be0"
-"""Between the accents of the two themes, so that it stands out on both."""
-STYLE = f"""<style>
-.tour-dots {{ display: flex; gap: 6px; align-items: center; height: 1.6rem; }}
-.tour-dots i {{ width: 8px; height: 8px; border-radius: 50%; border: 1.5px solid {ACCENT}; }}
-.tour-dots i.past, .tour-dots i.here {{ background: {ACCENT}; }}
-.tour-dots i.here {{ width: 22px; border-radius: 5px; }}
+STYLE = """<style>
+.tour-dots { display: flex; gap: 6px; align-items: center; height: 1.6rem; }
+.tour-dots i { width: 8px; height: 8px; border-radius: 50%; border: 1.5px solid currentColor; }
+.tour-dots i.past, .tour-dots i.here { background: currentColor; }
+.tour-dots i.here { width: 22px; border-radius: 5px; }
 </style>"""
 
 

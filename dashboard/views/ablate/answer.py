@@ -34,7 +34,7 @@ STYLE = """<style>
   .strip thead th { white-space: normal; }
 }
 </style>"""
-GREY = "#808080"
+SLATE, GREY = "#66738a", "#808080"
 """Seen on a light page and on a dark one."""
 HEIGHT = 25
 """Pixels of a row's drawing."""
@@ -160,12 +160,12 @@ def strip(before: float, found: dict[str, Estimate], guess: float | None, chosen
     rows = [row("Every head on", "on", before, "", GREY, f"{theme.fmt(before, 'loss')} nats")]
     for mode, e in found.items():
         low, high = at(before + e.low), at(before + e.high)
-        look = f'stroke="{theme.ink().text}" stroke-width="1.5"'
+        look = f'stroke="{SLATE}" stroke-width="1.5"'
         along = f'<line x1="{low}%" x2="{high}%" y1="{HEIGHT / 2}" y2="{HEIGHT / 2}" {look}/>'
         whisker = along + upright(low, 5, look) + upright(high, 5, look) if np.isfinite(e.low) else ""
         told = f"{theme.signed(e.mean)} nats <small>{theme.interval(e.low, e.high)}</small>"
         kind = "chosen" if mode == chosen else ""
-        rows.append(row(mode.capitalize(), kind, before + e.mean, whisker, theme.ink().text, told))
+        rows.append(row(mode.capitalize(), kind, before + e.mean, whisker, SLATE, told))
     head = f"<th>replaced with</th>{cell(label)}<th>change in nats a token, 95 % interval</th>"
     foot = f"<tr><td></td>{cell(ticks)}<td></td></tr>"
     return f'{STYLE}<table class="strip"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}{foot}</tbody></table>'

@@ -88,8 +88,9 @@ def _draw(run: Run, measure: str, steps: list[int], read: Read) -> None:
     try:
         before = read(step, ())
     except ValueError as error:  # a damaged snapshot: the others can still be gone to
-        with room:
-            timeline.draw_timeline(run, steps)
+        if len(steps) > 1:
+            with room:
+                timeline.draw_timeline(run, steps)
         choosers.refuse(str(error))
     off = switches.in_force(run, step, head_scores.head_exists(trace)) if switched else ()
     shown = read(step, off) if off else before

@@ -25,8 +25,8 @@ def anchor(paper: PaperResults) -> str:
 def draw_papers(papers: list[PaperResults]) -> None:
     """A card a paper; what is long on it stays folded."""
     st.header("Papers", anchor=False)
-    st.caption("Findings of the field, trained again on two cores. Each verdict is over seeds, with a control that "
-               "rules out the trivial explanation. What fails stands here like what holds.")  # fmt: skip
+    st.caption("Findings of the field, trained again on two cores. Each verdict is over seeds; the control against a "
+               "trivial explanation, where there is one, stands beside it. What fails stands here too.")  # fmt: skip
     for paper in papers:
         with st.container(border=True, key=anchor(paper)):
             _draw_paper(paper)
@@ -56,7 +56,7 @@ def _draw_paper(paper: PaperResults) -> None:
                              icon=":material/arrow_forward:"):  # fmt: skip
                     state.open_run(name)
                     st.switch_page(navigation.page("heads"))
-    st.code(paper.command, language=None)
+    st.code(paper.command, language=None, wrap_lines=True)
 
 
 def _several(verdict: str, n: int) -> str:

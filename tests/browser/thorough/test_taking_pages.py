@@ -103,6 +103,11 @@ def test_switches_are_still_and_say_so(page: Page, server: str, offline) -> None
     expect(tab.locator(".mount.st-key-ablate")).to_have_attribute("inert", "")
     expect(tab.get_by_text("Switching heads takes the model")).to_be_visible()
     expect(tab.locator(".ablation_grid")).to_contain_text("1 of 8 heads off")
+    slider = tab.get_by_role("slider", name="Step of training")
+    at = slider.get_attribute("aria-valuetext") or ""
+    slider.press("Home")  # all else in the file is of its own step
+    expect(slider).to_have_attribute("aria-valuetext", at)
+    assert not at.startswith("step 0,")
 
 
 def test_a_comparison_comes_along(page: Page, server: str, offline) -> None:  # noqa: F811

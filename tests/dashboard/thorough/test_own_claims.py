@@ -45,7 +45,7 @@ def test_the_card_has_a_row_more(open_page: Open, small_run: Run, monkeypatch: p
     found = ablate.verdict(small_run, 1, 2, 30, tests=[f"{TESTS_HERE}:one_back", f"{TESTS_HERE}:broken"])
     assert app.code[0].value == found.snippet and "tests=['tests.ablate.test_own_tests:one_back'," in found.snippet
     html = next(e.proto.body for e in app.get("html") if '<table class="verdict">' in e.proto.body)
-    assert html.count("<tr>") == 8 and "raised KeyError: &#x27;comma&#x27;" in html and "nan" not in html
+    assert html.count("<tr>") == 9 and "raised KeyError: &#x27;comma&#x27;" in html and "nan" not in html
     assert f"Measured by {TESTS_HERE}:one_back." in html and "–</td>" not in html
     ticks = next(e.proto.body for e in app.get("html") if f"{found.headline}." in e.proto.body)
     assert " of 1 that were added" in ticks and "broken (not measured)" in ticks

@@ -50,7 +50,7 @@ def test_a_head_that_collapses_is_told_with_the_cure(open_page: Open, elsewhere:
     app.selectbox(key="setting_box").set_value(wide.text).run()
     app = open_page("specimens", **OPEN, setting=app.session_state["selection"].setting)  # by a link
     text = written(app)
-    assert ":red-badge[✕ bad] Attention is stuck on one token, since step 0" in text
+    assert ":red-badge[✕ bad] Each token's attention is stuck on one key, since step 0" in text
     assert "[Scaled, but alone ↓](#single-head-scaled)" in text
     assert ":green-badge[✓ holds] &nbsp;Unscaled attention is one-hot from the start" in text
 

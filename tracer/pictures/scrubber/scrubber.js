@@ -86,6 +86,7 @@ function makeScrubber(part) {
   const lossText = (i) => numberOf(arrays.loss[i]);
   const scoreText = (i) => numberOf(score(i), { ...part.cue.scale, plain: true });
 
+  const isFilmed = () => arrays.film.some((place) => place !== MISSING);
   function thumbsOf(place) {
     // of a live run they come a few snapshots at a time, each in a part of its own
     const size = head.cells.reduce((a, b) => a * b, 1);
@@ -143,6 +144,7 @@ function makeScrubber(part) {
   function commit(wait = 0) {
     stop();
     if (shown == null) return;
+    if (HUB.about?.taken && !isFilmed()) return cancel(); // in a file: all else there is of its own step
     shown = now();
     if (part.cue.seen >= part.sent && shown === nearestStep(steps, part.cue.value)) {
       settle();
@@ -163,7 +165,9 @@ function makeScrubber(part) {
     before = performance.now();
     markPlaying(true);
     go(now() === count - 1 ? 0 : now());
-    const rate = calm.matches ? 4 : clamp((count - 1) / 8, 6, 24); // snapshots a second: a whole run in about 8
+    // steps a second: a whole run in about 8; of a film no more than can be seen
+    const most = isFilmed() ? 24 : Number.POSITIVE_INFINITY;
+    const rate = calm.matches ? 4 : clamp((count - 1) / 8, 6, most);
     const tick = (time) => {
       const next = shown + rate * clamp((time - before) / 1000, 0, 0.1);
       before = time;

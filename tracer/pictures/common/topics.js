@@ -1,6 +1,6 @@
-// What the parts of a page share (HUB), and what one tells all others at once, without the host: `moment`, the step that
-// the timeline is moved to; `frame`, its picture where it was filmed; `cursor`, the cell of the prompt under the mouse.
-// Who asks later hears the last word.
+// What the parts of a page share (HUB), and what one tells all others at once, without the host: `moment`, the step
+// that the timeline is moved to; `frame`, its picture where it was filmed; `cursor`, the cell of the prompt under the
+// mouse. Who asks later hears the last word.
 
 globalThis.manyeyes ??= {};
 const HUB = globalThis.manyeyes;

@@ -1,6 +1,6 @@
 // The keys of every page: `?` lists them, `/` goes to the text box that finds heads, or else to the prompt; `o` presses
-// the switch of the head in focus; `n` goes on with the tour, whose card may be many tabs away. Those of the timeline are
-// its own.
+// the switch of the head in focus; `n` goes on with the tour, whose card may be many tabs away. Those of the timeline
+// are its own.
 export default (args) => live(args, makeKeys, { saves: false });
 
 const FIELD_NAMES = ["Find heads", "Prompt"];

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
-from transformer_lens import ActivationCache
 
 from tracer.config import ModelConfig
 from tracer.model.layers import Norm
+from tracer.model.lens import ActivationCache
 
 
 class Cache(ActivationCache):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from transformer_lens.hook_points import HookPoint
 
 from tracer.interventions.edits import Edit, active
 from tracer.interventions.own_clamps import Beside, OwnClamp
+from tracer.model.lens import HookPoint
 
 
 class Tap(HookPoint):

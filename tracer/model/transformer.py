@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformer_lens import FactoredMatrix, HookedRootModule
 
 from tracer.config import ModelConfig
 from tracer.interventions.edits import Edit, applied, recording, refuse_unknown_taps
@@ -18,6 +17,7 @@ from tracer.interventions.named_hooks import FwdHooks, hooked
 from tracer.model.activation_cache import Cache
 from tracer.model.initial import init_weights
 from tracer.model.layers import Block, Embed, FeedForward, Norm, Unembed
+from tracer.model.lens import FactoredMatrix, HookedRootModule
 from tracer.model.positions import sinusoid
 from tracer.model.protocol import HeadWeights, Reuse, check_tokens, check_vocabulary
 from tracer.model.residual_stream import AttentionPass, AttentionWeights, Into, NormWeights, ResidualStream, Unembedding

@@ -29,16 +29,23 @@ OPTIONS = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def here(
-    made_once: Callable[[str, Callable[[Path], object]], Path], trained_toy: Path, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Path]:  # fmt: skip
+@pytest.fixture(scope="module")
+def runs(
+    made_once: Callable[[str, Callable[[Path], object]], Path], trained_toy: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:  # fmt: skip
     """The runs that the guides speak of: a narrow demo, the toy whose heads have formed, a training of the reader's."""
-    demo, kept = small_demo(made_once) / "checkpoints/demo-0", tmp_path / "checkpoints"
+    demo, kept = small_demo(made_once) / "checkpoints/demo-0", tmp_path_factory.mktemp("guides")
     for name, source in {"demo-0": demo, "demo": demo, "my-run": demo, "toy-0": trained_toy}.items():
         shutil.copytree(source, kept / name)
     sweep_run(Run(kept / "demo"), ["zero"], [250])
+    return kept
+
+
+@pytest.fixture
+def here(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of them, which a page may change."""
+    shutil.copytree(runs, tmp_path / "checkpoints")
     shutil.copy(own_gpt.__file__, tmp_path / "my_gpt.py")  # the reader's own model
     monkeypatch.syspath_prepend(str(tmp_path))
     with chdir(tmp_path):

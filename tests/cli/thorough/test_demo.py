@@ -1,4 +1,7 @@
-"""The slow truth, end to end: `tracer demo` in a process of its own, and the causal proof on what it left."""
+"""The slow truth, end to end: `tracer demo` in a process of its own, and the causal proof on what it left.
+
+Of 900 steps, for its heads have formed by 750; all 1,300 are what `make demo` trains.
+"""
 
 import os
 import re
@@ -21,8 +24,8 @@ def demo(tmp_path_factory):
     """The demo, trained by the command line from an empty folder, with its dashboard beside it."""
     folder = tmp_path_factory.mktemp("demo")
     done = subprocess.run(
-        [sys.executable, "-m", "tracer", "demo", "--stay", "False"], cwd=folder, capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}, timeout=1500,
+        [sys.executable, "-m", "tracer", "demo", "--stay", "False", "--steps", "900"], cwd=folder, capture_output=True,
+        text=True, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}, timeout=1500,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return open_run(folder / "checkpoints" / "demo-0"), done.stdout

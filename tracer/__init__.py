@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from tracer.presets import PRESETS, preset
     from tracer.site.publish import publish
     from tracer.specimens.paper import Claim, Control, Paper, PaperRun
+    from tracer.specimens.reproduction import reproduce
     from tracer.store import Run, list_runs, open_run
     from tracer.tracking.own_numbers import scalar
     from tracer.training.loop import fork, resume
@@ -72,7 +73,7 @@ _HOME = {
     "head_test": "ablate.own_tests", "patch": "ablate.patching", "role": "analysis.head_roles",
     "roles": "analysis.head_roles", "load_hf": "huggingface.loading", "open_hf": "watching.opening",
     "Claim": "specimens.paper", "Control": "specimens.paper", "Paper": "specimens.paper",
-    "PaperRun": "specimens.paper",
+    "PaperRun": "specimens.paper", "reproduce": "specimens.reproduction",
     "Layout": "huggingface.architectures", "watch": "watching.watch", "list_runs": "store", "open_run": "store",
     "fork": "training.loop", "remedy": "training.remedy", "replay": "training.replay", "resume": "training.loop",
     "train": "watching.train", "which_rows": "training.which_rows", "stretch_rows": "training.stretch_rows",
@@ -95,9 +96,9 @@ __all__ = [
     "ModelConfig", "OptimConfig", "Paper", "PaperRun", "Probe", "RecordConfig", "RowBlock", "Run", "TrainConfig",
     "TrainerCallback", "Transformer", "ablate", "attends", "clamp", "data", "dates_moved", "diagnose", "diagnosis",
     "fork", "head_test", "heads", "list_runs", "load_hf", "logit_attribution", "logit_lens", "measure", "measures",
-    "open_hf", "open_run", "patch", "pictures", "preset", "probes", "publish", "remedy", "replay", "resume", "role",
-    "roles", "rule", "scalar", "show", "store", "stretch_rows", "survey", "sweep_run", "to_bridge", "to_huggingface",
-    "train", "watch", "which_rows", "why",
+    "open_hf", "open_run", "patch", "pictures", "preset", "probes", "publish", "remedy", "replay", "reproduce",
+    "resume", "role", "roles", "rule", "scalar", "show", "store", "stretch_rows", "survey", "sweep_run", "to_bridge",
+    "to_huggingface", "train", "watch", "which_rows", "why",
 ]  # fmt: skip
 
 

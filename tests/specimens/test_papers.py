@@ -288,6 +288,12 @@ def test_what_is_finished_stays_and_what_was_stopped_goes_on(
     assert status == 0 and "tiny-one-run-1: r; 60 steps" in said and "tiny-one-run:" not in said
     assert "2 of 2" in said and tracer.open_run("tiny-one-run-1").meta["cost"]["jobs"] == 2
     assert sorted(one.name for one in Path("checkpoints").iterdir()) == ["tiny-one-run", "tiny-one-run-1"]
+    heard: list[str] = []
+    found = tracer.reproduce("./tiny", seeds=[0, 1], say=heard.append)
+    assert heard == [] and found.status == 0 and f"{found}\n" in said
+    assert [one.verdict for one in found.claims] == ["holds"] and found.told["claims"][0]["figures"]["1"] == 8
+    assert found.runs[1]["one run"].dir.name == "tiny-one-run-1"
+    assert tracer.reproduce(tmp_path / "tiny", seeds=[2], train=False).claims[0].verdict == "not tested"
     for changed, words in {
         TINY.replace("steps=60", "steps=61"): "was trained with other settings",
         TINY.replace("def width", "def wide").replace("(width,)", "(wide,)"): "was trained with other code",

@@ -245,22 +245,15 @@ def reproduce(
 
 
 def _reproduce_paper(name: str, seeds: tuple[int, ...], table: bool, json: bool, quick: bool) -> int:
-    from tracer.specimens.paper_folder import load
-    from tracer.specimens.paper_runs import trained_runs
-    from tracer.specimens.paper_tables import as_text, facts
-    from tracer.specimens.paper_verdicts import answers_of, exit_status
+    from tracer.specimens.reproduction import reproduce
 
-    folder = load(name)
-    names = folder.paper.quick if quick else ()
     try:
-        found = trained_runs(folder, seeds, names, not table, (lambda _: None) if json else say)
+        found = reproduce(name, seeds, quick=quick, train=not table, say=None if json else say)
     except KeyboardInterrupt:
         say(f"stopped; `tracer reproduce {name}` goes on where it stopped")
         return EXIT_STOPPED
-    answers = answers_of(folder.paper, found)
-    told = facts(folder, found, answers)
     if json:
-        say_json(**told)
+        say_json(**found.told)
     else:
-        say("\n" * (not table) + as_text(told))
-    return exit_status(answers)
+        say("\n" * (not table) + str(found))
+    return found.status

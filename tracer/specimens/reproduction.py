@@ -1,0 +1,56 @@
+"""A paper in Python: what is missing is trained, each claim is judged, and the runs are there to go on with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tracer.specimens.paper import SeedRuns
+from tracer.specimens.paper_folder import PaperFolder, load
+from tracer.specimens.paper_runs import trained_runs
+from tracer.specimens.paper_tables import as_text, facts
+from tracer.specimens.paper_verdicts import ClaimAnswer, answers_of, exit_status
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A paper as it stands here; printed, it is what `tracer reproduce` prints."""
+
+    folder: PaperFolder
+    runs: Mapping[int, SeedRuns]
+    """The runs that are done, by seed and by their name in the paper."""
+    claims: Sequence[ClaimAnswer]
+    """Each claim, with its verdict and what every seed says of it."""
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """All of it as plain values, as `tracer reproduce --json` prints it."""
+        return facts(self.folder, self.runs, self.claims)
+
+    @property
+    def status(self) -> int:
+        """0 where all claims hold, 1 where one fails or is weaker, 3 where one could not be decided."""
+        return exit_status(self.claims)
+
+    def __str__(self) -> str:
+        return as_text(self.told)
+
+
+def reproduce(
+    paper: str | Path, seeds: Sequence[int] = (0,), *, quick: bool = False, train: bool = True,
+    say: Callable[[str], None] | None = print,
+) -> Reproduction:  # fmt: skip
+    """A paper's runs, trained where they are missing and gone on with where they were stopped, and its claims judged.
+
+    `paper` is the name of one that comes with manyeyes, or a folder of one's own, whose Python runs. Runs go under
+    checkpoints/ of the working directory, a set for each of the `seeds`. `quick` trains no more of them than the paper
+    says can be done in two minutes, `train=False` none; what that leaves open is "not tested". `say` hears of each
+    training, None keeps quiet. ValueError where there is no such paper, or a directory holds a run of other settings;
+    Ctrl-C stops the run and the series, which a second call goes on with: KeyboardInterrupt.
+    """
+    folder = load(str(paper))
+    names = folder.paper.quick if quick else ()
+    found = trained_runs(folder, seeds, names, train, say or (lambda _: None))
+    return Reproduction(folder, found, answers_of(folder.paper, found))

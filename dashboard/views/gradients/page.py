@@ -13,7 +13,7 @@ from dashboard.shared import choosers
 from dashboard.shared.entropy_bound import draw_bound
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import table
-from dashboard.stage import timeline
+from dashboard.stage import heads
 from dashboard.views.gradients import norms
 from dashboard.views.gradients.health import answer, draw_bands, verdict
 from dashboard.views.gradients.pictures import draw_heads, plot_kept
@@ -55,7 +55,7 @@ def page() -> None:
         shown = _choose_quantity(offered)
     with axis:
         choosers.choose_axis()
-    choosers.tick(run, lambda: _draw(run, shown))
+    choosers.tick(run, lambda: heads.slim(run, lambda: _draw(run, shown)))
 
 
 def _choose_quantity(offered: list[str]) -> str:
@@ -85,8 +85,7 @@ def _clipped(trace: xr.Dataset) -> bool:
 
 
 def _draw(run: Run, shown: str) -> None:
-    """Everything below the choices; this is what a live run draws again."""
-    timeline.choose_record(run)
+    """Everything below the stage; this is what a live run draws again."""
     trace = choosers.recorded(run)
     if trace is None:
         return

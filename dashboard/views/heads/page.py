@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from dashboard import loading, navigation, state, theme
-from dashboard.loading import head_scores, prompt_attention, recorded_prompts, roles
+from dashboard.loading import head_scores, prompt_attention, recorded_prompts
 from dashboard.shared import choosers, patterns, prompts, switches
 from dashboard.shared.comparing import choose_other, draw_comparison
 from dashboard.shared.export.page_file import draw_taking
 from dashboard.shared.guesses import draw_next
 from dashboard.shared.history import draw_history
 from dashboard.shared.mount import draw
-from dashboard.stage import timeline
+from dashboard.stage import heads, timeline
 from dashboard.theme import unmarked
 from dashboard.views.heads.by_period import draw_induction
 from dashboard.views.heads.finder import choose_heads, draw_found
@@ -23,7 +23,6 @@ from dashboard.views.heads.token_view import draw_reading
 from dashboard.views.heads.why_here import draw_why
 from tracer.measures import HEAD_MEASURES
 from tracer.measures.aliases import Head
-from tracer.pictures import atlas
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.store import Run
 
@@ -164,13 +163,7 @@ def _draw_atlas(
                 st.caption(f"A tile is a head: each row is a {what}, each column a {what} that it may look at. "
                            f"The number is its {theme.unmarked(colour.label.lower())}, "
                            f"measured on {theme.unmarked(choosers.probe(run, measure))}.")  # fmt: skip
-    recorded = {name: head_scores.head_means(trace, name, shown.step) for name in head_scores.head_measures(trace)}
-    picture = atlas.picture(
-        prompt_attention.atlas(shown, run.stamp, recorded), selected=focus, measure=measure,
-        scales={name: choosers.scale(name, run, values) for name, values in recorded.items()},
-        order=state.read().order, lit=lit, off=shown.off, switches=switched,
-        roles=roles.of_step(trace, shown.step),
-    )  # fmt: skip
+    picture = heads.picture(run, trace, shown, measure, focus, shown.step, order=state.read().order, lit=lit)
     draw(picture, key="atlas", on_change=switches.take if switched else state.focus_on)
     if shown.off:
         st.page_link(navigation.page("ablate"), label="Test it on Ablate, with controls",

@@ -14,7 +14,7 @@ from dashboard.shared import choosers
 from dashboard.shared.asking import asked
 from dashboard.shared.glossary import terms
 from dashboard.shared.plots import plot
-from dashboard.stage import timeline
+from dashboard.stage import heads
 from dashboard.views.phases import data, figures
 from dashboard.views.phases.again import draw_again
 from dashboard.views.phases.losses import draw_path, draw_surfaces, go
@@ -73,11 +73,10 @@ def page() -> None:
         run = choosers.choose_run()
     with axis:
         choosers.choose_axis()
-    choosers.tick(run, lambda: _draw(run))
+    choosers.tick(run, lambda: heads.slim(run, lambda: _draw(run)))
 
 
 def _draw(run: Run) -> None:
-    timeline.choose_record(run)
     trace = choosers.recorded(run)
     if trace is None:
         return

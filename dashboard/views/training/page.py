@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard import loading, state, theme
 from dashboard.loading import head_scores, replays
 from dashboard.shared import choosers
-from dashboard.stage import timeline
+from dashboard.stage import heads
 from dashboard.state import MOST_OVER
 from dashboard.views.training.curve_lines import draw_lines, thinned
 from dashboard.views.training.every_head import draw_heads
@@ -56,7 +56,7 @@ def page() -> None:
         compared = _choose_compared(run)
     with axis:
         choosers.choose_axis()
-    choosers.tick(run, lambda: _draw(run, compared))
+    choosers.tick(run, lambda: heads.slim(run, lambda: _draw(run, compared)))
 
 
 def _choose_compared(run: Run) -> list[Run]:
@@ -86,8 +86,7 @@ def _choose_compared(run: Run) -> list[Run]:
 
 
 def _draw(run: Run, compared: list[Run]) -> None:
-    """Everything below the choices; this is what a live run draws again."""
-    timeline.choose_record(run)
+    """Everything below the stage; this is what a live run draws again."""
     draw_divergence(run)
     trace = choosers.recorded(run)
     if trace is None:

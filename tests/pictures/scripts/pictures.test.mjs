@@ -144,6 +144,77 @@ suite("atlas", () => {
     tell("frame", null);
     view.end();
   });
+  /** A slim atlas of `layers` x `heads` whose switches hand on what they are told. */
+  function slimOf(layers, heads, value) {
+    const sent = [];
+    const scales = { m: { label: "Score", unit: "", lo: 0, hi: 1, digits: 2, chance: null, palette: "score" } };
+    const none = Array.from({ length: layers }, () => Array(heads).fill(0));
+    const roles = { labels: ["induction"], codes: none.with(0, [0, 1, ...none[0].slice(2)]), lost: none };
+    const cue = { measure: "m", scales, max_cell: 176, order: "index", lit: null, slim: true, roles, value };
+    const send = (picked) => {
+      cue.value = picked;
+      sent.push(picked);
+    };
+    const part = Object.assign(newPart(cue), { send });
+    const view = makeAtlas(part);
+    const n = layers * heads;
+    const there = Object.assign(
+      Uint8Array.from({ length: n }, (_, i) => i !== n - 2),
+      { shape: [layers, heads] }
+    );
+    const thumbs = Object.assign(new Uint8Array(n), { shape: [layers, heads, 1, 1] });
+    const head = { measures: ["m"], causal: Array(layers).fill(true), factors: [1, 1], layers: [], version: "a" };
+    view.load(head, { thumbs, values: Float32Array.from({ length: n }, (_, i) => i / n), there });
+    view.draw();
+    const [canvas] = part.root.children[0].children;
+    const said = () => part.root.children.find((node) => node.className === "focused");
+    const press = (key) => canvas.onkeydown({ key, preventDefault() {} });
+    return { view, sent, canvas, said, press };
+  }
+  test("slim: a row of cards, past heads that do not exist, each with its switch", () => {
+    const { view, sent, canvas, said, press } = slimOf(2, 2, { head: [0, 1], off: [] });
+    assert.equal(said().hidden, true);
+    assert.match(canvas.ariaLabel, /^3 attention heads in 2 layers.* Selected L0H1: Score 0.25, induction$/);
+    for (const [key, head] of [
+      ["ArrowRight", [1, 1]], // L1H0 does not exist
+      ["Home", [0, 0]],
+      ["End", [1, 1]],
+      ["ArrowLeft", [0, 1]]
+    ]) {
+      press(key);
+      assert.deepEqual(sent.at(-1), { head, off: [] });
+    }
+    const count = sent.length;
+    press("ArrowDown"); // there is no second row
+    press("Home");
+    press("ArrowLeft"); // nor a head before the first
+    assert.equal(sent.length, count + 1);
+    const wide = Math.floor((600 - 4 + 8) / 3) - 8;
+    const at = (i, x, y) => canvas.onclick({ clientX: 2 + i * (wide + 8) + x, clientY: 2 + y });
+    at(2, wide - 20, 12);
+    assert.deepEqual(sent.at(-1), { head: [0, 0], off: [[1, 1]] });
+    at(1, 20, 30);
+    assert.deepEqual(sent.at(-1), { head: [0, 1], off: [[1, 1]] });
+    at(2, wide + 4, 20); // between two cards
+    assert.equal(sent.length, count + 3);
+    view.end();
+  });
+  test("slim: of many heads the patterns, and in words what is known of the selected one, with its switch", () => {
+    const { view, sent, said, press } = slimOf(4, 16, { head: [0, 1], off: [] });
+    const words = () => said().textContent;
+    assert.equal(words(), "L0H1 · induction · Score 0.02Switch off");
+    said().children.at(-1).onclick();
+    assert.deepEqual(sent.at(-1), { head: [0, 1], off: [[0, 1]] });
+    view.draw();
+    assert.equal(words(), "L0H1 · induction · offOn again");
+    press("End");
+    assert.deepEqual(sent.at(-1).head, [3, 15]);
+    press("ArrowLeft");
+    assert.deepEqual(sent.at(-1).head, [3, 13]); // past the one that does not exist
+    view.draw();
+    assert.equal(words(), "L3H13 · no role · Score 0.95Switch off");
+    view.end();
+  });
 });
 
 suite("token view", () => {

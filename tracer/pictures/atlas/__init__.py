@@ -23,6 +23,9 @@ LABELLED = 72
 """Pixels of a tile from which on it has a label, a role and a switch of its own."""
 FOOT = 18
 """Pixels of the line below a pattern that says the head's role."""
+SLIM = {18: 120, 9: 60}
+"""Pixels of a slim atlas of at most so many heads, on a wide page, and below of more."""
+SLIM_MANY = 140
 
 
 class Roles(NamedTuple):
@@ -57,12 +60,14 @@ def picture(
     off: Collection[Head] = (),
     switches: bool = False,
     roles: Roles | None = None,
+    slim: bool = False,
 ) -> Picture:
     """`pack(...)`, drawn; picks a head, or with `switches` a `Pick`. Heads that are `off` are hatched.
 
     `measure` names the one that colours the heads (the first by default); `scales` says how each is printed. With
     `order` "measure" the strongest head of each layer comes first. Heads that are not in `lit` are dimmed. `roles`
-    stand below the patterns where tiles are large enough.
+    stand below the patterns where tiles are large enough. `slim`: heads one after the other, in a row or two of cards;
+    of many heads the patterns alone, and in words what is known of the selected one.
     """
     cue = {
         "measure": measure,
@@ -74,6 +79,9 @@ def picture(
     layers, heads = payload.header(blob)["arrays"][0]["shape"][:2] if blob else (0, 1)
     cell = min(max_cell, WIDTH // heads)
     height = 90 + layers * (cell + 32 + (FOOT if roles and cell >= LABELLED else 0))
+    if slim:
+        cue["slim"] = True
+        height = min((high for most, high in SLIM.items() if layers * heads <= most), default=SLIM_MANY)
     if roles is not None:
         codes = {"codes": np.asarray(roles.codes).tolist(), "lost": np.asarray(roles.lost).tolist()}
         details = {label: list(of) for label, of in roles.details.items()}

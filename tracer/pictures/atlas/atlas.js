@@ -1,4 +1,5 @@
-// All heads on one canvas: a strip coloured by the measure (label and value when they fit) over the pooled pattern.
+// All heads on one canvas: a strip coloured by the measure (label and value when they fit) over the pooled pattern; or,
+// slim, one after the other as cards, and of many the patterns alone.
 // With switches a head is taken out of the model: by its switch, by o, or several by Shift and drag.
 // While a scrubber tells frames, their patterns and values are drawn; its own payload again once the host caught up.
 
@@ -9,6 +10,8 @@
 
 const LEVELS = 39; // of a payload's thumbnails; those of a frame are brought down to as many
 const LABELLED = 72; // pixels of a tile from which on it has a label, a role and a switch
+const CARD = { least: 128, most: 220, high: 52, picture: 40, gap: 8, margin: 6, rows: 2 }; // of a slim atlas
+const SLIM = { most: 40, height: 112, between: 6 }; // of more heads than that
 
 export default (args) => live(args, makeAtlas);
 
@@ -22,6 +25,7 @@ function makeAtlas(part) {
   const legends = element("div", "legends", null, root);
   const scoreKey = element("div", "legend", null, legends);
   const shareKey = element("div", "legend", null, legends);
+  const focused = element("p", "focused", null, root);
   const alt = element("details", "alt", null, root);
   const spoken = element("div", "sr", null, root);
   const tip = tipIn(stage);
@@ -38,6 +42,7 @@ function makeAtlas(part) {
   let pixels;
   let tile; // rows and columns of one pattern on the sheet
   let seats; // of a layer, its heads from left to right
+  let line; // slim: all heads, one after the other
   let lit; // the heads that fit what is looked for
   let brush = null; // what dragging with Shift makes of a head: off, or on
 
@@ -112,6 +117,10 @@ function makeAtlas(part) {
     sheet.getContext("2d").putImageData(pixels, 0, 0);
   }
   function layOut(width) {
+    if (part.cue.slim) {
+      layOutSlim(width);
+      return;
+    }
     const roomy = Math.min(part.cue.max_cell, Math.floor((width - (heads - 1) * 10) / heads));
     const labels = roomy >= LABELLED;
     const close = (width - 30) / heads < 18 ? 2 : 4;
@@ -119,24 +128,68 @@ function makeAtlas(part) {
     const narrow = cell >= 34 ? 15 : cell < 14 ? 4 : isByMeasure() ? 12 : 6;
     const [left, top, gap, strip] = labels ? [2, 2, 10, 22] : [28, 18, close, narrow];
     const foot = labels && part.cue.roles ? FOOT : 0;
-    layout = { labels, cell, left, top, gap, strip, foot, high: cell + strip + foot };
+    layout = { labels, cell, wide: cell, left, top, gap, strip, foot, high: cell + strip + foot };
+    layout.switchAt = labels ? [cell - SWITCH.margin - SWITCH.width, strip + SWITCH.margin] : null;
     layout.width = left + heads * (cell + gap) - gap + 2;
     layout.height = top + layers * (layout.high + gap) - gap + 2;
   }
+  /** A row of cards, or two; where they do not fit the patterns alone, whole layers beside each other. */
+  function layOutSlim(width) {
+    line = allHeads().filter(exists);
+    const fit = Math.floor((width - 4 + CARD.gap) / (CARD.least + CARD.gap));
+    const rows = Math.ceil(line.length / Math.max(1, fit));
+    const cards = rows <= CARD.rows;
+    if (cards) {
+      const { gap, margin, high } = CARD;
+      const [columns, strip] = [Math.ceil(line.length / rows), (high - CARD.picture) / 2];
+      const wide = Math.min(CARD.most, Math.floor((width - 4 + gap) / columns) - gap);
+      layout = { cards, cell: CARD.picture, wide, high, gap, strip, columns, left: 2, top: 2, between: 0 };
+      layout.switchAt = [wide - margin - SWITCH.width, margin];
+    } else {
+      line = allHeads();
+      const lay = (cell) => {
+        const gap = cell < 14 ? 2 : 4;
+        const most = Math.max(1, Math.floor((width - 4 + gap) / (cell + gap)));
+        const layersOf = (room) => Math.floor((room + SLIM.between) / (heads * (cell + gap) + SLIM.between));
+        const columns = heads > most ? most : Math.max(1, layersOf(width - 4 + gap)) * heads;
+        return { cell, wide: cell, high: cell, gap, columns, strip: 0, left: 2, top: 2, between: SLIM.between };
+      };
+      const highOf = ({ columns, high, gap }) => Math.ceil(line.length / columns) * (high + gap);
+      let cell = SLIM.most;
+      while (cell > 6 && highOf(lay(cell)) > SLIM.height) cell--;
+      layout = { cards, switchAt: null, ...lay(cell) };
+    }
+    layout.width = width;
+    layout.height = Math.ceil(line.length / layout.columns) * (layout.high + layout.gap) - layout.gap + 4;
+  }
   function corner(/** @type {number[]} */ [layer, one]) {
     const { left, top, cell, gap, high } = layout;
+    if (part.cue.slim) {
+      const i = line.findIndex((other) => other[0] === layer && other[1] === one);
+      const column = i % layout.columns;
+      const apart = Math.floor(column / heads) * layout.between;
+      return [left + column * (layout.wide + gap) + apart, top + Math.floor(i / layout.columns) * (high + gap)];
+    }
     return [left + seats[layer].indexOf(one) * (cell + gap), top + layer * (high + gap)];
   }
   function place(node, one) {
     node.style.display = one ? "block" : "none";
     if (!one) return;
     const [x, y] = corner(one);
-    const box = { left: x, top: y, width: layout.cell, height: layout.high };
+    const box = { left: x, top: y, width: layout.wide, height: layout.high };
     for (const [side, size] of Object.entries(box)) node.style[side] = `${size}px`;
   }
   function under(event) {
     const { left, top, cell, gap, high } = layout;
     const [x, y] = pointIn(canvas, event);
+    if (part.cue.slim) {
+      const isAt = (one) =>
+        corner(one).every((from, axis) => {
+          const [at, size] = axis ? [y, layout.high] : [x, layout.wide];
+          return at >= from && at < from + size;
+        });
+      return line.find((one) => exists(one) && isAt(one)) ?? null;
+    }
     const seat = Math.floor((x - left + gap / 2) / (cell + gap));
     const layer = Math.floor((y - top + gap / 2) / (high + gap));
     const one = [layer, seats[layer]?.[seat] ?? -1];
@@ -150,6 +203,12 @@ function makeAtlas(part) {
     const role = rolesOf(one) ? `, ${rolesOf(one)}` : "";
     const note = `${role}${isOff(one) ? ", switched off" : ""}${fits(one) ? "" : ", does not fit what is looked for"}`;
     return `${headName(one)}: ${values.join(", ")}${note}`;
+  }
+  /** What a card says and does of the selected head, below patterns that have no room for it. */
+  function sayFocused(one, scale) {
+    const number = scale && !isOff(one) ? `${scale.label} ${numberOf(value(measure(), one[0], one[1]), scale)}` : "";
+    focused.textContent = [headName(one), wholeRoleOf(one), isOff(one) ? "off" : number].filter(Boolean).join(" · ");
+    if (hasSwitches()) button("turn", isOff(one) ? "On again" : "Switch off", focused, () => turn(one, !isOff(one)));
   }
   function choose(one, wait) {
     part.send(hasSwitches() ? { head: one, off: part.cue.value.off } : one, wait);
@@ -165,10 +224,9 @@ function makeAtlas(part) {
   }
   /** Is the pointer on the switch of this head, or so near that a finger means it? */
   function isOnSwitch(event, one) {
-    if (!hasSwitches() || !layout.labels) return false;
-    const [x, y] = pointIn(canvas, event).map((at, axis) => at - corner(one)[axis]);
-    const [wide, high] = [SWITCH.width + 2 * SWITCH.margin, SWITCH.height + 2 * SWITCH.margin];
-    return x >= layout.cell - wide && y >= layout.strip && y <= layout.strip + high;
+    if (!hasSwitches() || !layout.switchAt) return false;
+    const [x, y] = pointIn(canvas, event).map((at, axis) => at - corner(one)[axis] - layout.switchAt[axis]);
+    return x >= -SWITCH.margin && y >= -SWITCH.margin && y <= SWITCH.height + SWITCH.margin;
   }
 
   canvas.onpointermove = (event) => {
@@ -197,7 +255,7 @@ function makeAtlas(part) {
       if (!hasSwitches()) return;
       element("div", "how", `Shift and click switches it ${isOff(hit) ? "on" : "off"}`, node);
     };
-    showTip(tip, stage, ...corner(hit), describeIn, [layout.cell, layout.high]);
+    showTip(tip, stage, ...corner(hit), describeIn, [layout.wide, layout.high]);
   };
   canvas.onpointerleave = () => {
     tip.hidden = true;
@@ -231,6 +289,11 @@ function makeAtlas(part) {
       if (first) choose(first, 140);
       return;
     }
+    if (part.cue.slim) {
+      const one = along(way, !!ends[event.key]);
+      if (one) choose(one, 140);
+      return;
+    }
     let [layer, seat] = [held()[0], seats[held()[0]].indexOf(held()[1])]; // as it is seen
     if (ends[event.key]) seat = way[1] > 0 ? -1 : heads;
     const next = () => [layer, seats[layer]?.[seat] ?? -1];
@@ -240,6 +303,15 @@ function makeAtlas(part) {
     } while (seat >= 0 && layer >= 0 && seat < heads && layer < layers && !exists(next()));
     if (exists(next())) choose(next(), 140);
   };
+
+  /** Slim: the head that a key leads to, past those that do not exist. */
+  function along(/** @type {number[]} */ [down, right], toEnd) {
+    const there = line.filter(exists);
+    if (toEnd) return there.at(right > 0 ? 0 : -1); // onwards from there
+    const at = line.findIndex((one) => String(one) === String(held()));
+    if (down) return line[at + down * layout.columns] ?? null;
+    return there[there.findIndex((one) => String(one) === String(held())) + right] ?? null;
+  }
 
   function paint(ctx) {
     playing.settle();
@@ -257,6 +329,10 @@ function makeAtlas(part) {
     ctx.imageSmoothingQuality = "low";
     ctx.textBaseline = "middle";
     ctx.textAlign = "left";
+    if (part.cue.slim) {
+      for (const one of line) drawSlim(ctx, one);
+      return;
+    }
     const font = layout.labels ? 11.5 : 9.5;
     ctx.font = `600 ${font}px ${theme.mono}`;
     const letter = ctx.measureText("0").width; // all are as wide, and measuring takes long
@@ -269,6 +345,25 @@ function makeAtlas(part) {
     for (const number of numbers.filter(Boolean))
       writeText(ctx, number.text, number.x, number.y, { ...look, colour: number.ink });
     if (!layout.labels) drawNames(ctx);
+  }
+  /** A head as it stands in a slim atlas. */
+  function drawSlim(ctx, one) {
+    const { theme } = part;
+    const { cards, cell, wide, high, strip, switchAt } = layout;
+    const [[layer, index], [x, y], [tall, across]] = [one, corner(one), tile];
+    fillRound(ctx, exists(one) ? theme.line : css(theme.faint, 0.6), x, y, wide, high, 4);
+    if (!exists(one)) return;
+    fillRound(ctx, theme.page, x + 1, y + 1, wide - 2, high - 2, 3);
+    const [left, top, size] = cards ? [x + strip, y + strip, cell] : [x + 1, y + 1, cell - 2];
+    ctx.drawImage(sheet, index * across, layer * tall, across, tall, left, top, size, size);
+    const gone = isOff(one);
+    if (gone) hatch(ctx, theme, left, top, size, size);
+    if (!cards) return;
+    const words = left + cell + 2;
+    const look = { colour: theme.text, font: `600 11.5px ${theme.mono}`, align: "left" };
+    writeText(ctx, headName(one), words + 6, y + 15, look);
+    drawRole(ctx, theme, roleOf(one), lostOf(one), words, y + high - FOOT - 5, x + wide - words);
+    if (hasSwitches()) drawSwitch(ctx, theme, x + switchAt[0], y + switchAt[1] + 2, gone);
   }
   function drawHead(ctx, one, scale, letter) {
     // returns the number that it has room for
@@ -292,8 +387,7 @@ function makeAtlas(part) {
     ctx.drawImage(sheet, index * wide, layer * tall, wide, tall, x + 1, y + strip, cell - 2, cell - 1);
     if (gone) hatch(ctx, theme, x + 1, y + strip, cell - 2, cell - 1);
     if (foot) drawRole(ctx, theme, roleOf(one), lostOf(one), x, y + high - foot, cell);
-    if (hasSwitches() && labels)
-      drawSwitch(ctx, theme, x + cell - SWITCH.margin - SWITCH.width, y + strip + SWITCH.margin, gone);
+    if (hasSwitches() && labels) drawSwitch(ctx, theme, x + layout.switchAt[0], y + layout.switchAt[1], gone);
     const dim = !fits(one);
     if (dim) fillRound(ctx, css(theme.page, 0.75), x - 1, y - 1, cell + 2, high + 2, 4);
     const ink = dim ? css(theme.muted) : isMeasured ? scores.inks[code] : inkOn(theme.faint);
@@ -384,6 +478,10 @@ function makeAtlas(part) {
       place(ring, held());
       nameAll(scale);
       scoreKey.hidden = !scale;
+      legends.hidden = !!part.cue.slim;
+      root.classList.toggle("slim", legends.hidden);
+      focused.hidden = !part.cue.slim || layout.cards || !held();
+      if (!focused.hidden) sayFocused(held(), scale);
       const { mode } = part.theme;
       if (scale) legend(scoreKey, scale, rampOf(scale.palette, mode), { note: chanceNote({ chance: scale.chance }) });
       const [factorQ, factorK] = head.factors;

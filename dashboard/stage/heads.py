@@ -1,0 +1,95 @@
+"""Every head on the prompt, small: as the atlas of Heads, and as the strip on pages that show what was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from dashboard import loading, state
+from dashboard.loading import head_scores, prompt_attention, prompt_tokens, recorded_prompts, roles
+from dashboard.shared import choosers, prompts, switches
+from dashboard.shared.mount import draw
+from dashboard.stage import timeline
+from tracer.measures.aliases import Head
+from tracer.pictures import atlas
+from tracer.pictures.picture import Picture
+from tracer.pictures.prompt_patterns import PromptPatterns
+from tracer.store import Run, nearest_row
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+ROOMS = {9: "strip_row", 18: "strip_rows"}
+"""The key of the strip's room, by the most heads that it holds on a wide page."""
+
+
+def slim(run: Run, draw_below: Callable[[], None]) -> None:
+    """The timeline over every record, the strip, and below them a page, which waits for no pattern."""
+    timeline.choose_record(run)
+    trace = loading.so_far(run)
+    room = None
+    if trace is not None and head_scores.has_heads(trace) and head_scores.head_measures(trace) and _holds(run):
+        n = int(head_scores.head_exists(trace).sum())
+        room = st.container(key=next((key for most, key in ROOMS.items() if n <= most), "strip_many"), gap=None)
+        room.html("<i></i>")  # an empty container takes no room
+    draw_below()
+    if room is not None and trace is not None:
+        with room:
+            _draw_strip(run, trace)
+
+
+def picture(
+    run: Run, trace: xr.Dataset, shown: PromptPatterns, measure: str, focus: Head, step: int, **look: Any
+) -> Picture:  # fmt: skip
+    """The heads as `shown`, with numbers and roles of the record nearest to a step."""
+    recorded = {name: head_scores.head_means(trace, name, step) for name in head_scores.head_measures(trace)}
+    return atlas.picture(
+        prompt_attention.atlas(shown, f"{run.stamp} {step}", recorded), selected=focus, measure=measure,
+        scales={name: choosers.scale(name, run, values) for name, values in recorded.items()},
+        off=shown.off, switches=prompts.can_read(run), roles=roles.of_step(trace, step), **look,
+    )  # fmt: skip
+
+
+def _holds(run: Run) -> bool:
+    """Is there a prompt that the heads can be shown on?"""
+    if prompts.can_read(run):
+        return bool(run.steps)
+    try:
+        return bool(recorded_prompts.prompts(run).names)
+    except ValueError:
+        return False
+
+
+def _draw_strip(run: Run, trace: xr.Dataset) -> None:
+    step = choosers.step_in_force(trace["step"].values.tolist())
+    try:
+        shown = _shown(run, trace, step)
+    except ValueError as error:  # a damaged snapshot: the others can still be gone to
+        st.text(str(error))
+        return
+    measure = choosers.measure_in_force(head_scores.head_measures(trace))
+    strip = picture(run, trace, shown, measure, choosers.focus(trace), step, slim=True)
+    draw(strip, key="strip", on_change=switches.take if prompts.can_read(run) else state.focus_on)
+    if shown.off:
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.caption(f"Patterns without {switches.named(shown.off)}. Roles, numbers and all below were recorded with "
+                       "every head on.", width="content")  # fmt: skip
+            switches.draw_all_on(shown.off)
+
+
+def _shown(run: Run, trace: xr.Dataset, step: int) -> PromptPatterns:
+    """Every head at the snapshot, or the kept patterns, nearest to a step."""
+    chosen = state.read()
+    if not prompts.can_read(run):
+        kept = recorded_prompts.prompts(run)
+        name = chosen.kept if chosen.kept in kept.names else kept.names[0]
+        return recorded_prompts.of_prompt(run, kept.steps[nearest_row(kept.steps, step)], name)
+    at = run.steps[nearest_row(run.steps, step)]
+    try:
+        encoded = prompt_tokens.encode(run, chosen.prompt or prompt_tokens.example(run), cut=True)
+    except ValueError:  # a text for another model, which the page does not ask for
+        encoded = prompt_tokens.encode(run, prompt_tokens.example(run), cut=True)
+    off = switches.in_force(run, at, head_scores.head_exists(trace))
+    return prompt_attention.of_text(run, at, encoded.tokens, encoded.strings, off)

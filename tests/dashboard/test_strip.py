@@ -1,0 +1,75 @@
+"""The strip of heads on pages that show what was recorded: patterns of the chosen step, roles, switches, a click."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from dashboard.loading import head_scores
+from tests.dashboard.test_switches import OFF, PROMPT, cut, read
+from tests.dashboard.words import captions, labels, was_drawn, written
+from tracer.store import Run
+
+Open = Callable[..., AppTest]
+STEP = 14
+"""A record between the snapshots of steps 10 and 20."""
+
+
+def thumbs(sent: Any, app: AppTest) -> np.ndarray:
+    """Patterns [layer head query_pos key_pos], of which each is stored as its square root in 39 levels."""
+    return (sent(app, "strip")[1]["thumbs"] / 255) ** 2
+
+
+@pytest.mark.parametrize("page", ["training", "phases", "gradients"])
+def test_every_head_is_there_at_the_chosen_step(page: str, small_run: Run, open_page: Open, sent: Any) -> None:
+    app = open_page(page, run="tiny", prompt=PROMPT, step=STEP, layer=1, head=2, measure="previous_token")
+    header, arrays, cue = sent(app, "strip")
+    np.testing.assert_allclose(thumbs(sent, app)[1], read(small_run.model(10))[0], atol=0.03)
+    assert cue["slim"] and cue["value"] == {"head": [1, 2], "off": []} and cue["measure"] == "previous_token"
+    at = header["measures"].index("previous_token")
+    recorded = head_scores.head_means(small_run.trace, "previous_token", STEP)
+    np.testing.assert_allclose(arrays["values"][at], recorded, rtol=1e-6)
+    assert np.shape(cue["roles"]["codes"]) == recorded.shape
+
+
+def test_a_switch_takes_a_head_out_of_its_patterns_alone(small_run: Run, open_page: Open, sent: Any) -> None:
+    app = open_page("training", run="tiny", prompt=PROMPT, step=STEP, layer=1, head=2)
+    losses = sent(app, "loss")[1]
+    app.session_state["strip"] = {"pick": {"value": {"head": [1, 2], "off": [list(OFF)]}, "time": 1}}
+    app.run()
+    assert app.session_state["selection"].off == (OFF,)
+    np.testing.assert_allclose(thumbs(sent, app)[1], read(cut(small_run, 10))[0], atol=0.03)
+    assert "Patterns without L0H1. Roles, numbers and all below were recorded with every head on." in captions(app)
+    assert all(np.array_equal(now, losses[name], equal_nan=True) for name, now in sent(app, "loss")[1].items())
+    app.button(key="all_on").click().run()
+    assert app.session_state["selection"].off == () and "All heads on" not in labels(app)
+
+
+def test_a_click_takes_a_head_into_focus_on_the_page(open_page: Open, sent: Any) -> None:
+    app = open_page("gradients", run="tiny", layer=1, head=2)
+    app.session_state["strip"] = {"pick": {"value": {"head": [0, 3], "off": []}, "time": 1}}
+    app.run()
+    assert app.session_state["selection"].focus == (0, 3) and app.selectbox(key="head_box").value == "L0H3"
+
+
+def test_a_prompt_that_this_model_cannot_read_gives_way(small_run: Run, open_page: Open, sent: Any) -> None:
+    app = open_page("training", run="tiny", prompt="what no toy can read")
+    assert thumbs(sent, app).shape[:2] == (2, 4) and "loss" in was_drawn(app)
+
+
+def test_where_no_snapshot_can_be_read_the_page_is_there(
+    open_page: Open, copy_run: Callable[..., Run], sent: Any
+) -> None:  # fmt: skip
+    run = copy_run("damaged")
+    (run.dir / "snapshots" / f"{run.steps[-1]:06d}.safetensors").write_bytes(b"nothing")
+    app = open_page("training", run="damaged")
+    assert "strip" not in was_drawn(app) and "loss" in was_drawn(app) and "damaged" in written(app)
+    weightless = copy_run("weightless")
+    for path in (weightless.dir / "snapshots").iterdir():
+        path.unlink()
+    app = open_page("training", run="weightless")  # kept prompts are in its trace
+    assert isinstance(sent(app, "strip")[2]["value"], list), "what was kept can't be switched"

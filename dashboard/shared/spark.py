@@ -25,13 +25,19 @@ def spark(values: Sequence[float], *, label: str, share: float) -> None:
     st.html(STYLE + markup(values, label=label, share=share))
 
 
-def markup(values: Sequence[float], *, label: str, share: float = 1.0, height: int = 44) -> str:
-    """The same as HTML, which wants `STYLE` once beside it; `label` is our own word."""
+def markup(
+    values: Sequence[float], *, label: str, share: float = 1.0, height: int = 44,
+    ends: tuple[float, float] | None = None,
+) -> str:  # fmt: skip
+    """The same as HTML, which wants `STYLE` once beside it; `label` is our own word.
+
+    From bottom to top are the `ends`, where lines of several runs are to be compared; else the least and the largest.
+    """
     values = [float(v) for v in values if math.isfinite(v)]
     if not values:
         return f"<div class='spark'><div><span></span><span>no {label} yet</span><span></span></div></div>"
     first, last = theme.fmt(values[0], "loss"), theme.fmt(values[-1], "loss")
-    low, high = min(values), max(values)
+    low, high = ends or (min(values), max(values))
     span = max(high - low, 0.02 * abs(high)) or 1.0  # what hardly changes is drawn as flat
     across = 98 * share / max(1, len(values) - 1)
     spots = [(1 + across * i, height * (0.5 - 0.8 * (v - (low + high) / 2) / span)) for i, v in enumerate(values)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from dashboard import loading, state
+from dashboard import loading, state, theme
 from dashboard.loading import head_scores, prompt_attention, prompt_tokens, recorded_prompts, roles
 from dashboard.shared import choosers, prompts, switches
 from dashboard.shared.mount import draw
@@ -21,6 +21,8 @@ from tracer.store import Run, nearest_row
 if TYPE_CHECKING:
     import xarray as xr
 
+SAID = 32
+"""Characters of the prompt in a line."""
 ROOMS = {9: "strip_row", 18: "strip_rows"}
 """The key of the strip's room, by the most heads that it holds on a wide page."""
 
@@ -65,31 +67,44 @@ def _holds(run: Run) -> bool:
 def _draw_strip(run: Run, trace: xr.Dataset) -> None:
     step = choosers.step_in_force(trace["step"].values.tolist())
     try:
-        shown = _shown(run, trace, step)
+        shown, text = _shown(run, trace, step)
     except ValueError as error:  # a damaged snapshot: the others can still be gone to
         st.text(str(error))
         return
     measure = choosers.measure_in_force(head_scores.head_measures(trace))
     strip = picture(run, trace, shown, measure, choosers.focus(trace), step, slim=True)
     draw(strip, key="strip", on_change=switches.take if prompts.can_read(run) else state.focus_on)
-    if shown.off:
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            st.caption(f"Patterns without {switches.named(shown.off)}. Roles, numbers and all below were recorded with "
-                       "every head on.", width="content")  # fmt: skip
-            switches.draw_all_on(shown.off)
+    with st.container(key="strip_note", horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption(_note(run, shown, text), width="content")
+        switches.draw_all_on(shown.off)
 
 
-def _shown(run: Run, trace: xr.Dataset, step: int) -> PromptPatterns:
-    """Every head at the snapshot, or the kept patterns, nearest to a step."""
+def _note(run: Run, shown: PromptPatterns, text: str) -> str:
+    """What the strip is of, and with heads off what that does to the loss on its text."""
+    said = " ".join(text.split())
+    said = said if len(said) <= SAID else f"{said[: SAID - 1]}…"
+    of = f"on “{theme.unmarked(said)}”, step {shown.step:,}"
+    if not shown.off:
+        return f"Every head {of}."
+    words, now = f"Without {switches.named(shown.off)}, {of}.", prompt_attention.said(run, shown)
+    if now is not None and (before := prompt_attention.foretold(run, shown.step, shown.key[2], ())) is not None:
+        words += f" Loss on this text: {theme.fmt(before.loss, 'loss')} → {theme.fmt(now.loss, 'loss')} nats."
+    return f"{words} Roles, and all below: recorded with every head on."
+
+
+def _shown(run: Run, trace: xr.Dataset, step: int) -> tuple[PromptPatterns, str]:
+    """Every head at the snapshot, or the kept patterns, nearest to a step; on which text."""
     chosen = state.read()
     if not prompts.can_read(run):
         kept = recorded_prompts.prompts(run)
         name = chosen.kept if chosen.kept in kept.names else kept.names[0]
-        return recorded_prompts.of_prompt(run, kept.steps[nearest_row(kept.steps, step)], name)
+        return recorded_prompts.of_prompt(run, kept.steps[nearest_row(kept.steps, step)], name), name
     at = run.steps[nearest_row(run.steps, step)]
+    text = chosen.prompt or prompt_tokens.example(run)
     try:
-        encoded = prompt_tokens.encode(run, chosen.prompt or prompt_tokens.example(run), cut=True)
+        encoded = prompt_tokens.encode(run, text, cut=True)
     except ValueError:  # a text for another model, which the page does not ask for
-        encoded = prompt_tokens.encode(run, prompt_tokens.example(run), cut=True)
+        text = prompt_tokens.example(run)
+        encoded = prompt_tokens.encode(run, text, cut=True)
     off = switches.in_force(run, at, head_scores.head_exists(trace))
-    return prompt_attention.of_text(run, at, encoded.tokens, encoded.strings, off)
+    return prompt_attention.of_text(run, at, encoded.tokens, encoded.strings, off), text

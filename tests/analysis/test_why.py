@@ -255,12 +255,14 @@ def hand_made(above: list[list[float]]) -> xr.DataArray:
         (
             [[3.0, -1.0], [1.0, 1.0]],
             "The strongest reason for this key: query side “this token”, key side “this token”, +3 of the +4 that set "
-            "its score apart from the mean of other keys. It is 60% of all that speaks for it.",
+            "its score apart from the mean of other keys. Before what speaks against it is taken off, this is 60% of "
+            "what speaks for it.",
         ),
         (
             [[2.0, -3.0], [-1.0, -1.0]],
             "The strongest reason against this key: query side “this token”, key side “this position”, −3 of the −3 "
-            "that set its score apart from the mean of other keys. It is 60% of all that speaks against it.",
+            "that set its score apart from the mean of other keys. Before what speaks for it is taken off, this is 60% "
+            "of what speaks against it.",
         ),
     ],
 )

@@ -7,16 +7,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from streamlit.testing.v1 import AppTest
 
 from dashboard.loading import head_scores
-from tests.dashboard.test_switches import OFF, PROMPT, cut, read
+from tests.dashboard.test_switches import OFF, PROMPT, TOKENS, cut, read
 from tests.dashboard.words import captions, labels, was_drawn, written
 from tracer.store import Run
 
 Open = Callable[..., AppTest]
 STEP = 14
 """A record between the snapshots of steps 10 and 20."""
+
+
+def guessed(model: Any) -> torch.Tensor:
+    """The mean loss of the prompt's tokens."""
+    logits = read(model)[1]
+    return -logits[:-1].log_softmax(-1).gather(1, TOKENS[0, 1:, None]).mean()
 
 
 def thumbs(sent: Any, app: AppTest) -> np.ndarray:
@@ -29,6 +36,7 @@ def test_every_head_is_there_at_the_chosen_step(page: str, small_run: Run, open_
     app = open_page(page, run="tiny", prompt=PROMPT, step=STEP, layer=1, head=2, measure="previous_token")
     header, arrays, cue = sent(app, "strip")
     np.testing.assert_allclose(thumbs(sent, app)[1], read(small_run.model(10))[0], atol=0.03)
+    assert f"Every head on “{PROMPT}”, step 10." in captions(app)
     assert cue["slim"] and cue["value"] == {"head": [1, 2], "off": []} and cue["measure"] == "previous_token"
     at = header["measures"].index("previous_token")
     recorded = head_scores.head_means(small_run.trace, "previous_token", STEP)
@@ -43,7 +51,10 @@ def test_a_switch_takes_a_head_out_of_its_patterns_alone(small_run: Run, open_pa
     app.run()
     assert app.session_state["selection"].off == (OFF,)
     np.testing.assert_allclose(thumbs(sent, app)[1], read(cut(small_run, 10))[0], atol=0.03)
-    assert "Patterns without L0H1. Roles, numbers and all below were recorded with every head on." in captions(app)
+    model, at = small_run.model(10), f"on “{PROMPT}”, step 10."
+    losses_of = [float(guessed(one)) for one in (model, cut(small_run, 10))]
+    words = f"Loss on this text: {losses_of[0]:.3f} → {losses_of[1]:.3f} nats. Roles, and all below: recorded with"
+    assert f"Without L0H1, {at} {words}" in captions(app)
     assert all(np.array_equal(now, losses[name], equal_nan=True) for name, now in sent(app, "loss")[1].items())
     app.button(key="all_on").click().run()
     assert app.session_state["selection"].off == () and "All heads on" not in labels(app)

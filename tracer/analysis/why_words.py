@@ -40,7 +40,8 @@ class Reason:
             return "Nothing speaks for or against this key: the query sees no other, or they all score the same."
         most = f"The strongest reason {'for' if self.total > 0 else 'against'} this key"
         of = f"{_signed(self.above)} of the {_signed(self.total)} that set its score apart from the mean of other keys"
-        share = f"It is {self.share:.0%} of all that speaks {'for' if self.total > 0 else 'against'} it"
+        way, other = ("for", "against") if self.total > 0 else ("against", "for")
+        share = f"Before what speaks {other} it is taken off, this is {self.share:.0%} of what speaks {way} it"
         return f"{most}: query side “{self.query_side}”, key side “{self.key_side}”, {of}. {share}."
 
 

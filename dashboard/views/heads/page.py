@@ -156,8 +156,11 @@ def _draw_atlas(
     with st.container(key="atlas_said"):
         if shown.off:
             writes = "they write" if len(shown.off) > 1 else "it writes"
-            st.caption(f"Without {switches.named(shown.off)}: {writes} nothing, and every later pattern is "
-                       "computed anew. Numbers and roles were recorded with every head on.")  # fmt: skip
+            last = shown.off[0][0] == len(shown.causal) - 1
+            then = "In the last layer no pattern reads that: what the model says does" if last else (
+                "Every later pattern is computed anew")  # fmt: skip
+            st.caption(f"Without {switches.named(shown.off)}: {writes} nothing. {then}. Numbers and roles were "
+                       "recorded with every head on.")  # fmt: skip
         else:
             with st.container(key="atlas_how"):
                 st.caption(f"A tile is a head: each row is a {what}, each column a {what} that it may look at. "

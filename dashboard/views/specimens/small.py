@@ -9,6 +9,8 @@ import streamlit as st
 from dashboard import theme
 from dashboard.shared.spark import STYLE, markup
 from dashboard.views.specimens import data as reading
+from tracer.measures.chance import uniform_entropy
+from tracer.measures.setting import Setting
 from tracer.store import Run
 
 FIGURES = """<style>
@@ -25,17 +27,19 @@ TALLEST, WIDEST = 7, 13
 
 def draw_small(run: Run) -> None:
     """Images only: nothing of it needs a script."""
-    ends = reading.small_ends(run, theme.is_dark())
+    patterns = reading.small_ends(run, theme.is_dark())
     about = run.config.model
     height = min(TALLEST, WIDEST * about.n_layers / about.n_heads)
     parts = [
         f"<figure><figcaption>{when}, step {step:,}</figcaption><img style='height:{height:g}rem' "
         f"alt='The pattern of every head at step {step:,}' "
         f"src='data:image/png;base64,{base64.b64encode(image).decode()}'></figure>"
-        for when, (step, image) in zip(("start", "now" if run.live else "end"), ends, strict=False)
+        for when, (step, image) in zip(("start", "now" if run.live else "end"), patterns, strict=False)
     ]
+    # entropies of all cards on one scale, from one key to all keys alike: what stays must not look as what falls
+    ends = {"entropy": (0.0, uniform_entropy(Setting(about.n_ctx, 0, 0)))}
     parts += [
-        f"<figure class='curve'>{markup(values, label=name, height=64)}</figure>"
+        f"<figure class='curve'>{markup(values, label=name, height=64, ends=ends.get(name))}</figure>"
         for name, values in reading.course(run).items()
     ]
     if parts:

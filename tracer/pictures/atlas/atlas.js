@@ -219,6 +219,7 @@ function makeAtlas(part) {
     if (isOff(one) === off) return;
     const others = part.cue.value.off.filter((other) => String(other) !== String(one));
     part.send({ head: chosen(), off: off ? [...others, one] : others }, wait);
+    tip.hidden = true; // what it said of the switch
     spoken.textContent = `${headName(one)} is ${off ? "off" : "on"}`;
     part.draw();
   }
@@ -255,7 +256,10 @@ function makeAtlas(part) {
       if (!hasSwitches()) return;
       element("div", "how", `Shift and click switches it ${isOff(hit) ? "on" : "off"}`, node);
     };
-    showTip(tip, stage, ...corner(hit), describeIn, [layout.wide, layout.high]);
+    const [x, y] = corner(hit);
+    if (part.cue.slim)
+      showTip(tip, stage, x - 14, y + layout.high - 12, describeIn); // below the cards
+    else showTip(tip, stage, x, y, describeIn, [layout.wide, layout.high]);
   };
   canvas.onpointerleave = () => {
     tip.hidden = true;
@@ -355,7 +359,10 @@ function makeAtlas(part) {
     if (!exists(one)) return;
     fillRound(ctx, theme.page, x + 1, y + 1, wide - 2, high - 2, 3);
     const [left, top, size] = cards ? [x + strip, y + strip, cell] : [x + 1, y + 1, cell - 2];
-    ctx.drawImage(sheet, index * across, layer * tall, across, tall, left, top, size, size);
+    // half a pixel in: a smoothed edge would show the next pattern's
+    const [inset, x0, y0] = [Math.min(tall, across) > 4 ? 0.5 : 0, index * across, layer * tall];
+    const from = [x0 + inset, y0 + inset, across - 2 * inset, tall - 2 * inset];
+    ctx.drawImage(sheet, ...from, left, top, size, size);
     const gone = isOff(one);
     if (gone) hatch(ctx, theme, left, top, size, size);
     if (!cards) return;

@@ -9,6 +9,7 @@
 
 const SCRUBBER_EDGE = 9; // room beside the track, for the handle
 const BAND = 15; // the height of the words of events, above the curves
+const NEAR = 6; // pixels from an event at which the mouse means it
 const TRACK = 58; // its height below the top
 const SCRUBBER_HEIGHT = 80;
 const ROLE_NOT_SAID = 255;
@@ -65,6 +66,7 @@ function makeScrubber(part) {
   let shown = null; // where the reader is while it is not where the host is: a place between 0 and count - 1
   let waiting = false; // for the host
   let dragging = false;
+  let pointed = null; // the event under the mouse
   let playing = 0;
   let before = 0;
   let told = -1;
@@ -202,7 +204,9 @@ function makeScrubber(part) {
   };
   strip.onpointermove = (event) => {
     if (dragging) go(placeOf(event));
+    else if (layout) point(pointIn(strip, event)[0]);
   };
+  strip.onpointerleave = () => layout && point(Number.NaN);
   strip.onpointerup = () => {
     if (!dragging) return;
     dragging = false;
@@ -248,6 +252,13 @@ function makeScrubber(part) {
   }
   /** The last event until a step; null before the first. */
   const eventAt = (i) => part.cue.events.findLast(({ step }) => step <= steps[i]) ?? null;
+  /** Says the words of the event under the mouse, which may have had no room. */
+  function point(x) {
+    const near = part.cue.events.find(({ step }) => Math.abs(xOf(placeOfStep(step)) - x) <= NEAR) ?? null;
+    if (near === pointed) return;
+    pointed = near;
+    drawOver();
+  }
   function drawEvents(ctx, current) {
     // each is a line and its interval; of words that would overlap the current event's stay, then the earlier ones
     const { theme } = part;
@@ -320,7 +331,7 @@ function makeScrubber(part) {
     ctx.clearRect(0, 0, layout.width, SCRUBBER_HEIGHT);
     fillBox(ctx, css(theme.page, 0.6), x, 0, layout.width - x, TRACK - 4); // what is still to come
     const event = eventAt(i);
-    drawEvents(ctx, event);
+    drawEvents(ctx, pointed ?? event);
     ctx.lineCap = "round";
     ctx.lineWidth = 3;
     strokeLine(ctx, theme.line, SCRUBBER_EDGE, TRACK, xOf(count - 1), TRACK);

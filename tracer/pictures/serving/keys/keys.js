@@ -17,7 +17,7 @@ const LIST = [
   },
   { keys: ["[", "]"], does: "one step back or on along the timeline", where: () => (timeline() ? "" : BELOW) },
   { keys: ["Space"], does: "play training, or stop it", where: () => (timeline() ? "" : BELOW) },
-  { keys: ["/"], does: "find heads, or write a prompt" },
+  { keys: ["/"], does: "find heads, or write a prompt: Enter reads it, Shift and Enter begin a line" },
   { keys: ["n"], does: "the tour's next step", where: () => (card() ? "" : ", while you take it") },
   { keys: ["Esc"], does: "let go of what is held" },
   { keys: ["?"], does: "show or hide these keys" }
@@ -98,6 +98,17 @@ function makeKeys(part) {
   };
   const pressed = (event) => {
     if (!root.isConnected) return document.removeEventListener("keydown", pressed);
+    const box = event.composedPath()[0];
+    if (
+      event.key === "Enter" &&
+      !event.shiftKey &&
+      !event.isComposing &&
+      box.matches?.('textarea[aria-label="Prompt"]')
+    ) {
+      event.preventDefault();
+      box.blur(); // the host reads it then
+      return;
+    }
     if (event.defaultPrevented || event.metaKey || isTyping(event)) return;
     if (event.ctrlKey || event.altKey) return;
     if (event.key === "?") toggle();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -87,7 +88,7 @@ def _note(run: Run, shown: PromptPatterns, text: str) -> str:
     if not shown.off:
         return f"Every head {of}."
     words, now = f"Without {switches.named(shown.off)}, {of}.", prompt_attention.said(run, shown)
-    if now is not None and (before := prompt_attention.foretold(run, shown.step, shown.key[2], ())) is not None:
+    if now is not None and (before := prompt_attention.said(run, replace(shown, off=()))) is not None:
         words += f" Loss on this text: {theme.fmt(before.loss, 'loss')} → {theme.fmt(now.loss, 'loss')} nats."
     return f"{words} Roles, and all below: recorded with every head on."
 

@@ -156,8 +156,8 @@ def _draw_atlas(
     with st.container(key="atlas_said"):
         if shown.off:
             writes = "they write" if len(shown.off) > 1 else "it writes"
-            last = shown.off[0][0] == len(shown.causal) - 1
-            then = "In the last layer no pattern reads that: what the model says does" if last else (
+            last = min(layer for layer, _ in shown.off) == len(shown.causal) - 1
+            then = "In the last layer no pattern can change; what the model says can" if last else (
                 "Every later pattern is computed anew")  # fmt: skip
             st.caption(f"Without {switches.named(shown.off)}: {writes} nothing. {then}. Numbers and roles were "
                        "recorded with every head on.")  # fmt: skip

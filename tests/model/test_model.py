@@ -212,13 +212,18 @@ def test_a_copy_and_a_state_dict_are_the_same_model(positions: Any) -> None:
 
 COMPILED: dict[str, dict[str, Any]] = {
     "plain": {},
-    "rotary, normed q and k, sink": {"positions": "rotary", "qk_norm": True, "sink": "learned"},
+    "rotary, normed q and k, sink, smeared": {
+        "positions": "rotary",
+        "qk_norm": True,
+        "sink": "learned",
+        "smear": "keys",
+    },
     "shortformer": {"positions": "shortformer", "norm_position": "post"},
     "unembedding is an MLP": {"residual": False, "norm": "none", "mlp_hidden": (), "unembed_hidden": (7,)},
 }
 
 
-@pytest.mark.parametrize("fields", quick(COMPILED.values(), [COMPILED["rotary, normed q and k, sink"]]))
+@pytest.mark.parametrize("fields", quick(COMPILED.values(), [COMPILED["rotary, normed q and k, sink, smeared"]]))
 def test_compiled_equals_eager(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # dynamo cannot trace the shape checks
     model = build(changes(**fields))

@@ -89,7 +89,8 @@ class ModelConfig:
     Miller 2023) or learned by each head (gpt-oss 2025). What the positions get then sums to less than 1."""
     smear: Literal["none", "keys", "queries"] = "none"
     """Each head mixes every key (or query) with that of the token before, by a share that it learns (smeared keys,
-    Olsson et al. 2022), after the norm of qk_norm and before rotary positions. The first token's stays as it is."""
+    Olsson et al. 2022) and that begins at one half, after the norm of qk_norm and before rotary positions. The first
+    token's stays as it is."""
     attn_out: bool = True
     """W_O; without it the concatenated heads are the output, so n_heads * d_head must equal d_model."""
     attn_out_bias: bool = False

@@ -24,7 +24,12 @@ def outcome(model: Transformer, *watched: str) -> list[torch.Tensor]:
     with recording(*watched):
         logits = model(TOKENS)
     logits.sin().sum().backward()
-    return [logits.detach(), *(p.grad for name, p in model.named_parameters() if "a_smear" not in name)]
+    return [logits.detach(), *(grad(p) for name, p in model.named_parameters() if "a_smear" not in name)]
+
+
+def grad(weight: torch.Tensor) -> torch.Tensor:
+    assert weight.grad is not None
+    return weight.grad
 
 
 @pytest.mark.parametrize("smear", ["keys", "queries"])
@@ -44,7 +49,7 @@ def test_a_share_of_1_is_the_plain_model_to_the_bit(smear: Any) -> None:
 def test_fused_equals_explicit_and_so_do_their_gradients(smear: Any) -> None:
     model = build(changes(smear=smear))
     fused, explicit = outcome(model), outcome(model, "hook_pattern")
-    assert all((block.attn.a_smear.grad != 0).all() for block in model.blocks)  # type: ignore[union-attr]
+    assert all((grad(block.attn.a_smear) != 0).all() for block in model.blocks)
     for one, other in zip(fused, explicit, strict=True):
         torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-8)
 
@@ -74,6 +79,7 @@ def test_a_run_goes_on_to_the_bit(tmp_path: Path) -> None:
     config = replace(config, record=replace(config.record, every=4, snapshot_every=4, state_every=4))
     run = loop.train(config, quiet=True)
     again = loop.fork(run, 4, replace(config, run=str(tmp_path / "again")), quiet=True)
-    ours, theirs = run.model(8).state_dict(), again.model(8).state_dict()
+    models: list[Any] = [run.model(8), again.model(8)]
+    ours, theirs = (one.state_dict() for one in models)
     assert (ours["blocks.0.attn.a_smear"] != 0).all()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)

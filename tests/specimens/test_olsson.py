@@ -49,7 +49,8 @@ def copier() -> Transformer:
                          attn_scale="none", smear="keys")  # fmt: skip
     model = Transformer(config).requires_grad_(False)
     attn, eye = model.blocks[0].attn, torch.eye(65)
-    model.embed.W_E.copy_(eye), attn.W_Q[0].copy_(50 * eye), attn.W_K[0].copy_(eye), attn.W_V[0].copy_(eye)
+    for weight, size in ((model.embed.W_E, 1), (attn.W_Q[0], 50), (attn.W_K[0], 1), (attn.W_V[0], 1)):
+        weight.copy_(size * eye)
     attn.W_O[0].copy_(2 * eye)  # type: ignore[index]
     model.unembed.W_U.copy_(20 * eye)  # type: ignore[union-attr, operator]
     attn.a_smear.fill_(-40.0)

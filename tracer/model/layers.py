@@ -72,7 +72,7 @@ class CausalAttention(nn.Module):
             self.hook_normed_q, self.hook_normed_k = Tap(), Tap()
         self.sink = config.sink
         self.b_sink = nn.Parameter(torch.zeros(config.n_heads)) if config.sink == "learned" else None
-        self.smeared = config.smeared
+        self.smeared: Literal["q", "k"] | None = config.smeared
         if self.smeared is not None:
             self.a_smear = nn.Parameter(torch.zeros(config.n_heads))
         if self.smeared == "q":
@@ -118,7 +118,10 @@ class CausalAttention(nn.Module):
 
     def own_shares(self) -> dict[Literal["q", "k", "v"], Float[Tensor, " head"]]:
         """How much of each head's keys, or queries, is the token's own, detached; empty where nothing is smeared."""
-        return {} if self.smeared is None else {self.smeared: self.a_smear.detach().sigmoid()}
+        found: dict[Literal["q", "k", "v"], Tensor] = {}
+        if self.smeared is not None:
+            found[self.smeared] = self.a_smear.detach().sigmoid()
+        return found
 
     def write(self, z: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos d_model"]:
         """The sum of what the heads write, or their outputs side by side."""

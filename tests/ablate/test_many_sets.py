@@ -73,6 +73,7 @@ def one_by_one(model: Any, sets: list, mode: str = "zero", **how: Any) -> Tensor
     unembedding=st.sampled_from(["W_U", "tied", "MLP"]),
     qk_norm=st.booleans(),
     sink=st.sampled_from(["none", "none", "zero", "learned"]),
+    smear=st.sampled_from(["none", "none", "keys", "queries"]),
     mode=st.sampled_from(MODES),
     frozen=st.booleans(),
     wide=st.booleans(),

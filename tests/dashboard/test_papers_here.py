@@ -30,7 +30,8 @@ def test_every_claim_stands_there_with_its_verdict_and_control(open_page: Open) 
             assert (claim["published"] or "our prediction, not published") in said.replace("Our", "our")
         holding = sum(claim["verdict"] == "holds" for claim in told["claims"])
         assert f":green-badge[✓ {holding} hold]" in said
-        assert f"tracer reproduce {name} --seeds 0 1 2 3 4 5 6" in [code.value for code in app.code]
+        seeds = " ".join(map(str, told["seeds"]))
+        assert f"tracer reproduce {name} --seeds {seeds}" in [code.value for code in app.code]
         assert told["source"] in captions(app).replace("\\", "")
     assert not [button for button in app.button if str(button.key).startswith("see ")]
 

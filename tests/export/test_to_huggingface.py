@@ -147,6 +147,7 @@ STAY: dict[str, tuple[ModelConfig, list[str]]] = {
     "shortformer": (changes(positions="shortformer"), ["positions='shortformer' (all others could go)"]),
     "sink": (changes(sink="learned"), ["sink='learned' ('none' could go)"]),
     "q and k normed": (changes(qk_norm=True), ["qk_norm=True (False could go)"]),
+    "smeared keys": (changes(smear="keys"), ["smear='keys' ('none' could go)"]),
     "everything": (
         changes(residual=False, mlp_hidden=(8, 9), unembed_hidden=(7,), positions="shortformer"),
         ["residual=False", "mlp_hidden=(8, 9)", "unembed_hidden=(7,)", "positions='shortformer'"],

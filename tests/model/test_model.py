@@ -2,6 +2,7 @@
 
 import copy
 import math
+from itertools import product
 from typing import Any
 
 import jaxtyping
@@ -211,13 +212,18 @@ def test_a_copy_and_a_state_dict_are_the_same_model(positions: Any) -> None:
 
 COMPILED: dict[str, dict[str, Any]] = {
     "plain": {},
-    "rotary, normed q and k, sink": {"positions": "rotary", "qk_norm": True, "sink": "learned"},
+    "rotary, normed q and k, sink, smeared": {
+        "positions": "rotary",
+        "qk_norm": True,
+        "sink": "learned",
+        "smear": "keys",
+    },
     "shortformer": {"positions": "shortformer", "norm_position": "post"},
     "unembedding is an MLP": {"residual": False, "norm": "none", "mlp_hidden": (), "unembed_hidden": (7,)},
 }
 
 
-@pytest.mark.parametrize("fields", quick(COMPILED.values(), [COMPILED["rotary, normed q and k, sink"]]))
+@pytest.mark.parametrize("fields", quick(COMPILED.values(), [COMPILED["rotary, normed q and k, sink, smeared"]]))
 def test_compiled_equals_eager(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # dynamo cannot trace the shape checks
     model = build(changes(**fields))
@@ -230,14 +236,14 @@ def test_compiled_equals_eager(fields: dict[str, Any], monkeypatch: pytest.Monke
 
 
 def test_the_taps_whose_product_is_the_score() -> None:
-    for positions, normed in (("learned", False), ("rotary", False), ("learned", True), ("rotary", True)):
-        model = build(changes(positions=positions, qk_norm=normed))
+    for positions, normed, smear in product(("learned", "rotary"), (False, True), ("none", "keys", "queries")):
+        model = build(changes(positions=positions, qk_norm=normed, smear=smear))
         q, k = model.qk_taps(1)
         with recording(q, k, "hook_attn_scores") as seen:
             model(TOKENS)
-        product = torch.einsum("bihd,bjhd->bhij", seen[q], seen[k]) / 2
+        made = torch.einsum("bihd,bjhd->bhij", seen[q], seen[k]) / 2
         scores, causal = seen["blocks.1.attn.hook_attn_scores"], torch.ones(9, 9, dtype=torch.bool).tril()
-        assert torch.allclose(scores[..., causal], product[..., causal], atol=1e-12)
+        assert torch.allclose(scores[..., causal], made[..., causal], atol=1e-12)
         assert (scores[..., ~causal] == -torch.inf).all()
 
 

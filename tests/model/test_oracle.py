@@ -128,6 +128,10 @@ def reference(c: ModelConfig, w: dict[str, np.ndarray], tokens: list[int]) -> np
                     x / np.sqrt((x**2).mean(1, keepdims=True) + c.norm_eps) * w.get(f"{name}.{letter}_norm.w", 1.0)
                     for x, letter in ((q, "q"), (k, "k"))
                 )
+            if c.smear != "none":
+                share = 1 / (1 + math.exp(-w[f"{name}.a_smear"][head]))
+                mixed = k if c.smear == "keys" else q
+                mixed[1:] = share * mixed[1:] + (1 - share) * mixed[:-1].copy()
             q, k = (turn(q), turn(k)) if c.positions == "rotary" else (q, k)
             weights = [np.exp(k[: i + 1] @ q[i] / root) for i in range(n)]
             nothing = {"none": 0.0, "zero": 1.0}.get(c.sink) or np.exp(
@@ -188,6 +192,9 @@ EVERYTHING = {
     "q and k normed": changes(qk_norm=True, norm="layer"),
     "q and k normed, no gain, shortformer": changes(qk_norm=True, norm_gain=False, positions="shortformer"),
     "q and k normed, then turned": changes(qk_norm=True, positions="rotary", norm="none"),
+    "smeared keys": changes(smear="keys"),
+    "smeared keys, normed, then turned": changes(smear="keys", qk_norm=True, positions="rotary"),
+    "smeared queries": changes(smear="queries", sink="learned", positions="shortformer"),
     "tied": changes(tie_embeddings=True),
     "dropout is off in eval": changes(dropout=0.5, mlp_hidden=(40,)),
 }

@@ -22,6 +22,7 @@ SIZES: dict[str, Any] = {"n_layers": 2, "n_heads": 3, "d_model": 24, "n_ctx": 12
         {"mlp_hidden": ()}, {"mlp_hidden": (8, 8)}, {"tie_embeddings": True}, {"attn_scale": "none"},
         {"qk_norm": True}, {"qk_norm": True, "positions": "rotary", "norm_gain": False},
         {"attn_out": False}, {"attn_out_bias": True, "norm": "layer"},
+        {"smear": "keys", "positions": "rotary", "qk_norm": True}, {"smear": "queries", "positions": "shortformer"},
     ],
     ids=str,
 )  # fmt: skip

@@ -23,7 +23,8 @@ def moves(found: Pass, layer: int, head: int, query: int, key: int) -> xr.Datase
     `logits` [token]: what it adds to each logit of the token after the query, less the mean over the vocabulary; with
     the final norm held, exact, direct effects only (before a soft cap, where there is one).
     `reads` [layer, head, input]: its share of the q, k and v of every later head at the query: the part along that
-    vector over its length, so that all sources together are 1; nan for heads that are not later. `written`: its length.
+    vector over its length, so that all sources together are 1; nan for heads that are not later, and of keys or queries
+    that are smeared. `written`: its length.
     """
     import xarray as xr
 
@@ -41,6 +42,8 @@ def moves(found: Pass, layer: int, head: int, query: int, key: int) -> xr.Datase
             one = call.head(other)
             inputs: tuple[tuple[Into, Tensor | None], ...] = (("q", one.q), ("k", one.k), ("v", one.v))
             for i, (into, whole) in enumerate(inputs):
+                if into in reader.weights.smear:
+                    continue
                 read = reader.read(into, other, part, [query])[0, 0]
                 own = reader.whole(into, other, [query])[0, 0]  # in the order of `read`, which may not be the model's
                 reads[later, other, i] = torch.nan if whole is None else read @ own / own.norm() ** 2

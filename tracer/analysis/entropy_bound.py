@@ -75,7 +75,7 @@ def bound(model: Transformer, tokens: Int[Tensor, "batch pos"]) -> Bound:
     Rotary positions turn q and k, so no one matrix stands for W_Q W_K^T: there ||W_Q||_2 ||W_K||_2 is taken, which is
     no smaller. Everything from q and k on is in float64; nan in a layer whose numbers are not all finite, and of heads
     whose pattern q and k do not make alone: a clamp of one's own does, or a sink takes part. Where q and k are normed
-    (qk_norm), W_Q and W_K bound no score: the bound from weights is nan.
+    (qk_norm), or smeared, W_Q and W_K bound no score: the bound from weights is nan.
     """
     with recording(*QK_TAPS, "hook_resid_pre", "hook_pos_embed") as seen:
         model(tokens)
@@ -98,7 +98,7 @@ def _of_layer(model: Transformer, layer: int, seen: dict[str, Tensor]) -> tuple[
     if not all(values.isfinite().all() for values in (x, q, k)):  # a snapshot of a run that diverged
         return (torch.full((model.n_heads,), math.nan, dtype=torch.float64),) * len(Bound._fields)
     W_Q, W_K = block.attn.W_Q.double(), block.attn.W_K.double()
-    if config.qk_norm:
+    if config.qk_norm or config.smear != "none":
         spectral = torch.full((model.n_heads,), math.nan, dtype=torch.float64)
     elif config.positions == "rotary":
         spectral = torch.linalg.matrix_norm(W_Q, 2) * torch.linalg.matrix_norm(W_K, 2)

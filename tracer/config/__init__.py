@@ -87,6 +87,10 @@ class ModelConfig:
     sink: Literal["none", "zero", "learned"] = "none"
     """A key beside the positions, of which nothing is read, so that a head may look nowhere: its logit is 0 (softmax1,
     Miller 2023) or learned by each head (gpt-oss 2025). What the positions get then sums to less than 1."""
+    smear: Literal["none", "keys", "queries"] = "none"
+    """Each head mixes every key (or query) with that of the token before, by a share that it learns (smeared keys,
+    Olsson et al. 2022) and that begins at one half, after the norm of qk_norm and before rotary positions. The first
+    token's stays as it is."""
     attn_out: bool = True
     """W_O; without it the concatenated heads are the output, so n_heads * d_head must equal d_model."""
     attn_out_bias: bool = False
@@ -143,6 +147,11 @@ class ModelConfig:
     @property
     def attn_only(self) -> bool:
         return not self.mlp_hidden
+
+    @property
+    def smeared(self) -> Literal["q", "k"] | None:
+        """What of q and k is mixed with that of the token before; None: neither."""
+        return cast("Literal['q', 'k'] | None", {"none": None, "keys": "k", "queries": "q"}[self.smear])
 
     @property
     def scale(self) -> float:

@@ -96,6 +96,7 @@ def obstacles(c: ModelConfig) -> list[str]:
         "positions='shortformer' (all others could go)": c.positions == "shortformer",
         "qk_norm=True (False could go)": c.qk_norm,
         f"sink={c.sink!r} ('none' could go)": c.sink != "none",
+        f"smear={c.smear!r} ('none' could go)": c.smear != "none",
     }
     return [option for option, is_there in found.items() if is_there]
 

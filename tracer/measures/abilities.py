@@ -28,6 +28,7 @@ OF_HEADS: tuple[Asked, ...] = (
 SEVERED = "residual=False: each layer replaces the stream"
 BARE = "attn_out=False: heads write side by side, without W_O"
 OPENED = "its steps are weights that were downloaded or saved, and nothing was trained here"
+SMEARED = "smear={}: each is mixed with that of the token before; this reading knows no such mixture."
 ALONE = "One layer: there is no earlier head to read."
 
 
@@ -88,6 +89,8 @@ def _vocabulary(model: ModelConfig) -> str:
 
 def _trigrams(model: ModelConfig) -> str:
     """Of one layer: the head's own path to the logits."""
+    if model.smear != "none":
+        return SMEARED.format(model.smear)
     if not model.residual and model.mlp_hidden:
         return "residual=False: the MLP stands between the heads and the logits."
     return _vocabulary(model)
@@ -95,6 +98,8 @@ def _trigrams(model: ModelConfig) -> str:
 
 def _positions(model: ModelConfig) -> str:
     """Positions that are vectors in what a head reads."""
+    if model.smear != "none":
+        return SMEARED.format(model.smear)
     if model.positions == "rotary":
         return "positions=rotary: queries and keys are turned by their distance; no position is a vector of its own."
     if model.positions == "none":
@@ -107,6 +112,8 @@ def _entropy_bound(model: ModelConfig) -> str:
     """W_Q and W_K say how large the scores of a row can be, and these how low its entropy."""
     if model.qk_norm:
         return "qk_norm=True: q and k are normed, so W_Q and W_K bound no score."
+    if model.smear != "none":
+        return f"smear={model.smear}: scores are of two tokens each, and W_Q and W_K bound those of one."
     return "" if model.sink == "none" else f"sink={model.sink}: rows hold a key that no W_K makes."
 
 

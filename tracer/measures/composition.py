@@ -1,6 +1,7 @@
 """What heads can do by their weights alone: whose output they read (composition), and whether they copy.
 
-Rows multiply from the left: q = x W_Q, QK = W_Q W_K^T, OV = W_V W_O. Norms and rotations are left out.
+Rows multiply from the left: q = x W_Q, QK = W_Q W_K^T, OV = W_V W_O. Norms and rotations are left out, and so is
+that keys or queries may be smeared: each matrix then reads both of the tokens that are mixed.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ pattern [batch head query_pos key_pos].
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -49,6 +50,10 @@ class CausalAttention(nn.Module):
     """Causal multi-head attention: softmax(q k^T * scale) v, concatenated, through W_O when there is one.
 
     With a sink, a logit of each head stands beside the scores in the softmax, and nothing is read of it.
+
+    Smeared keys (Olsson et al. 2022): k_j <- s k_j + (1 - s) k_{j-1}, s = sigmoid(a_smear) of each head, the first key
+    as it is; or the same of queries. They are mixed before rotary positions turn them, so that contents are mixed and
+    each key keeps its own position. Olsson et al. used no rotary positions, so theirs do not say.
     """
 
     rotation: Tensor
@@ -67,6 +72,13 @@ class CausalAttention(nn.Module):
             self.hook_normed_q, self.hook_normed_k = Tap(), Tap()
         self.sink = config.sink
         self.b_sink = nn.Parameter(torch.zeros(config.n_heads)) if config.sink == "learned" else None
+        self.smeared: Literal["q", "k"] | None = config.smeared
+        if self.smeared is not None:
+            self.a_smear = nn.Parameter(torch.zeros(config.n_heads))
+        if self.smeared == "q":
+            self.hook_smeared_q = Tap()
+        if self.smeared == "k":
+            self.hook_smeared_k = Tap()
         if self.rotary:
             self.hook_rot_q, self.hook_rot_k = Tap(), Tap()
             self.register_buffer("rotation", rotation(config.n_ctx, config.head_width), persistent=False)
@@ -89,6 +101,10 @@ class CausalAttention(nn.Module):
         v = self.hook_v(einsum(x, self.W_V, project))
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.hook_normed_q(self.q_norm(q)), self.hook_normed_k(self.k_norm(k))
+        if self.smeared == "q":
+            q = self.hook_smeared_q(smeared(q, self.a_smear))
+        if self.smeared == "k":
+            k = self.hook_smeared_k(smeared(k, self.a_smear))
         if self.rotary:
             q, k = self.hook_rot_q(rotate(q, self.rotation)), self.hook_rot_k(rotate(k, self.rotation))
         z, beside = self._attend(q, k, v, tokens)
@@ -99,6 +115,13 @@ class CausalAttention(nn.Module):
         if self.sink == "none":
             return None
         return like.new_zeros(self.W_Q.shape[0]) if self.b_sink is None else self.b_sink.to(like)
+
+    def own_shares(self) -> dict[Literal["q", "k", "v"], Float[Tensor, " head"]]:
+        """How much of each head's keys, or queries, is the token's own, detached; empty where nothing is smeared."""
+        found: dict[Literal["q", "k", "v"], Tensor] = {}
+        if self.smeared is not None:
+            found[self.smeared] = self.a_smear.detach().sigmoid()
+        return found
 
     def write(self, z: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos d_model"]:
         """The sum of what the heads write, or their outputs side by side."""
@@ -156,6 +179,14 @@ class CausalAttention(nn.Module):
         pattern = F.dropout(pattern, p)
         z = einsum(pattern, v, "batch head query_pos key_pos, batch key_pos head d -> batch query_pos head d")
         return z, beside
+
+
+def smeared(
+    x: Float[Tensor, "batch pos head d_head"], a: Float[Tensor, " head"]
+) -> Float[Tensor, "batch pos head d_head"]:
+    """Keys or queries, each mixed with that of the position before: sigmoid(a) is the share of its own."""
+    before = torch.cat([x[:, :1], x[:, :-1]], 1)
+    return torch.lerp(before, x, a.sigmoid()[:, None].to(x.dtype))
 
 
 def beside_sink(

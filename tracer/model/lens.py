@@ -2,7 +2,7 @@
 
 `import transformer_lens` imports `datasets` and `transformers` for the sake of five names, which is four fifths of what
 it costs, and a third of what any command of ours cost to start. Here those names stand for themselves until they are
-used: `tests/model/test_lens.py` says what then comes.
+used: `tests/model/test_deferring.py` says what then comes.
 """
 
 from __future__ import annotations

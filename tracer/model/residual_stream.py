@@ -22,6 +22,10 @@ from torch import Tensor
 Into = Literal["q", "k", "v"]
 At = slice | Sequence[int]
 """Positions of the sequence; from a `slice` or a list, an axis of positions always stays."""
+OF_TWO_TOKENS = (
+    "smear={}: each is mixed with that of the token before, so what was written at one token alone does not make it"
+)
+"""Why a smeared key, or query, is no sum over sources at its own position."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,8 @@ class AttentionWeights:
     times: float = 1.0
     cap: float | None = None
     latents: Mapping[Into, Latent] = field(default_factory=dict)
+    smear: Mapping[Into, Float[Tensor, " head"]] = field(default_factory=dict)
+    """Of q or k that is mixed with that of the position before, ahead of the rotation: the share of its own."""
 
 
 @dataclass(frozen=True)
@@ -120,13 +126,18 @@ class AttentionPass:
     def read(
         self, into: Into, head: int, vectors: Float[Tensor, "*parts batch pos d_model"], at: At = slice(None)
     ) -> Float[Tensor, "*parts batch pos d_head"]:
-        """What parts of the stream at positions `at` give to a head's q, k or v: linear, norms held, turned."""
+        """What parts of the stream at positions `at` give to a head's q, k or v: linear, norms held, turned.
+
+        ValueError for one that is smeared.
+        """
+        self._refuse_smeared(into)
         return self._finish(into, head, self.normed(vectors, at) @ self._W(into)[head], at)
 
     def read_heads(
         self, into: Into, head: int, sender: AttentionPass, at: At = slice(None)
     ) -> Float[Tensor, "head batch pos d_head"]:
         """`read` of `sender.heads_out`, without d_model numbers a head and position: its W_O meets our W first."""
+        self._refuse_smeared(into)
         W_O, held = sender.weights.W_O * sender.weights.times, torch.ones((), device=sender.z.device)
         scales = []
         for norm, scale in ((sender.weights.out_norm, sender._out_scale), (self.weights.norm, self.norm_scale)):
@@ -142,14 +153,19 @@ class AttentionPass:
         return self._finish(into, head, found, at)
 
     def constant(self, into: Into, head: int, at: At = slice(None)) -> Float[Tensor, "batch pos d_head"]:
-        """What q, k or v has whatever is in the stream: biases, and shortformer's positions."""
-        norm = self._own_norm(into)
-        bias = None if norm is None else norm.bias
-        return self._finish(into, head, self._constant(into, at)[:, :, head], at, bias)
+        """What q, k or v has whatever is in the stream: biases, and shortformer's positions. Not of smeared ones."""
+        self._refuse_smeared(into)
+        return self._turned(into, self._own_constant(into, head, at), at)
 
     def whole(self, into: Into, head: int, at: At = slice(None)) -> Float[Tensor, "batch pos d_head"]:
         """q, k or v of the pass, as the score takes it."""
-        return self.read(into, head, self.resid_pre[:, at], at) + self.constant(into, head, at)
+        x, share = self._unturned(into, head, at), self.weights.smear.get(into)
+        if share is not None:
+            places = range(self.resid_pre.shape[1])
+            here = places[at] if isinstance(at, slice) else [places[place] for place in at]
+            before = self._unturned(into, head, [max(place - 1, 0) for place in here])
+            x = torch.lerp(before, x, share[head].to(x))
+        return self._turned(into, x, at)
 
     def scores(
         self, head: int, queries: At = slice(None), keys: At = slice(None)
@@ -213,6 +229,20 @@ class AttentionPass:
 
     # Inside.
 
+    def _refuse_smeared(self, into: Into) -> None:
+        if into in self.weights.smear:
+            raise ValueError(OF_TWO_TOKENS.format("keys" if into == "k" else "queries"))
+
+    def _own_constant(self, into: Into, head: int, at: At) -> Float[Tensor, "batch pos d_head"]:
+        norm = self._own_norm(into)
+        bias = None if norm is None else norm.bias
+        return self._held(into, head, self._constant(into, at)[:, :, head], at, bias)
+
+    def _unturned(self, into: Into, head: int, at: At) -> Float[Tensor, "batch pos d_head"]:
+        """q, k or v, before it is smeared and turned."""
+        read = self.normed(self.resid_pre[:, at], at) @ self._W(into)[head]
+        return self._held(into, head, read, at) + self._own_constant(into, head, at)
+
     def _W(self, into: Into) -> Tensor:
         return {"q": self.weights.W_Q, "k": self.weights.W_K, "v": self.weights.W_V}[into]
 
@@ -248,8 +278,12 @@ class AttentionPass:
         return {into: one.norm.scale(x @ one.W if one.b is None else x @ one.W + one.b)
                 for into, one in self.weights.latents.items()}  # fmt: skip
 
-    def _finish(self, into: Into, head: int, x: Tensor, at: At, bias: Tensor | None = None) -> Tensor:
+    def _finish(self, into: Into, head: int, x: Tensor, at: At) -> Tensor:
         """From the projection of one head to its q, k or v: norms on the way, held, and the rotation."""
+        return self._turned(into, self._held(into, head, x, at), at)
+
+    def _held(self, into: Into, head: int, x: Tensor, at: At, bias: Tensor | None = None) -> Tensor:
+        """Through the norms on the way, their scales held."""
         latent = self.weights.latents.get(into)
         if latent is not None:
             through = x[..., latent.beside :] / self._latent_scales[into][:, at]
@@ -264,6 +298,9 @@ class AttentionPass:
             x = NormWeights(norm.eps, norm.centre, norm.gain).linear(x, scale, head if by_head else None)
             if bias is not None:
                 x = x + (bias[head] if bias.ndim > 1 else bias)
+        return x
+
+    def _turned(self, into: Into, x: Tensor, at: At) -> Tensor:
         return x if into == "v" or self.turns is None else turned(x, *(one[:, at] for one in self.turns))
 
 

@@ -23,8 +23,10 @@ from tracer.model.protocol import HeadWeights, Reuse, check_tokens, check_vocabu
 from tracer.model.residual_stream import AttentionPass, AttentionWeights, Into, NormWeights, ResidualStream, Unembedding
 from tracer.model.tap import Tap
 
-QK_TAPS = ("hook_q", "hook_k", "hook_normed_q", "hook_normed_k", "hook_rot_q", "hook_rot_k")
-"""What to record so that `Transformer.qk_taps` is there, normed or not, rotary or not."""
+QK_TAPS = (
+    "hook_q", "hook_k", "hook_normed_q", "hook_normed_k", "hook_smeared_q", "hook_smeared_k", "hook_rot_q", "hook_rot_k"
+)  # fmt: skip
+"""What to record so that `Transformer.qk_taps` is there, normed or not, smeared or not, rotary or not."""
 
 CLAMPABLE = (".hook_z", ".hook_attn_scores", ".hook_pattern")
 """Where clamps act: passed on every way through a layer, also where a sweep goes on from a prefix."""
@@ -117,10 +119,12 @@ class Transformer(HookedRootModule):
             cast("Tap", tap).clamps = tuple(edit for edit in wanted if edit.tap == name)
 
     def qk_taps(self, layer: int) -> tuple[str, str]:
-        """The taps whose q and k are multiplied into scores (after the norm and the rotation, where they are)."""
-        last = "rot_" if self.config.positions == "rotary" else "normed_" if self.config.qk_norm else ""
-        prefix = f"blocks.{layer}.attn.hook_{last}"
-        return prefix + "q", prefix + "k"
+        """The taps whose q and k are multiplied into scores (after norm, smear and rotation, where they are)."""
+        config, prefix = self.config, f"blocks.{layer}.attn.hook_"
+        plain = "rot_" if config.positions == "rotary" else "normed_" if config.qk_norm else ""
+        last = "rot_" if config.positions == "rotary" else "smeared_"
+        q, k = (prefix + (last if side == config.smeared else plain) + side for side in "qk")
+        return q, k
 
     def visible(self, layer: int, q: Float[Tensor, "batch pos head d_head"]) -> Tensor | None:
         """The keys that clamps and edits leave to a layer's heads, [1 head query_pos key_pos]; None: all."""
@@ -165,7 +169,7 @@ class Transformer(HookedRootModule):
         return AttentionWeights(
             W_Q, W_K, W_V, columns.view(self.n_heads, -1, self.config.d_model) if W_O is None else W_O.detach(),
             self.config.scale, b_O=None if b_O is None else b_O.detach(), norm=_held(block.ln1) if block.pre else None,
-            q_norm=_held(block.attn.q_norm), k_norm=_held(block.attn.k_norm),
+            q_norm=_held(block.attn.q_norm), k_norm=_held(block.attn.k_norm), smear=block.attn.own_shares(),
         )  # fmt: skip
 
     @property

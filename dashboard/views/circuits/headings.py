@@ -84,7 +84,8 @@ look at. Shown are the largest entries; both are made block by block, never as a
 In a model of one layer both are joined to skip-trigrams A … B → C, below.
 
 This is the direct path from the embedding: later layers also read what earlier heads wrote. Each norm divides by
-its mean scale on held-out text; rotary and other positions are left out.
+its mean scale on held-out text; rotary and other positions are left out. Where keys or queries are smeared, each
+entry holds for the token and, by another share, for the next.
 
 At chance: 0. A logit counts from what the model says without this look; with a score of 0 for every token the head
 attends to all alike.

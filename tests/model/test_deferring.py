@@ -1,0 +1,42 @@
+"""What of transformer-lens is imported, and what stands in for the libraries that it then does without."""
+
+import subprocess
+import sys
+
+from tracer.model.lens import Absent, Deferred, deferring
+
+NAMES = """
+import sys
+import tracer.model
+later = {"datasets", "pandas", "transformers"}
+assert not later & set(sys.modules), later & set(sys.modules)
+from transformer_lens import evals, patching
+from transformer_lens.utilities import hf_utils, keep_single_column, tokenize_utils
+assert not isinstance(1, hf_utils.Dataset)
+assert not later & set(sys.modules), "no instance of what was never imported"
+import datasets, pandas, transformers
+rows = hf_utils.Dataset.from_dict({"a": [1, 2], "b": [3, 4]})
+assert type(rows) is datasets.Dataset and isinstance(rows, hf_utils.Dataset)
+assert not isinstance(rows, hf_utils.IterableDataset)
+assert keep_single_column(rows, "b").column_names == ["b"]
+assert evals.load_dataset.real() is hf_utils.load_dataset.real() is datasets.load_dataset
+assert tokenize_utils.AutoTokenizer.from_pretrained == transformers.AutoTokenizer.from_pretrained
+assert type(patching.pd.DataFrame({"a": [1]})) is pandas.DataFrame
+"""
+
+
+def test_its_loaders_of_data_find_their_libraries_when_they_are_used() -> None:
+    done = subprocess.run([sys.executable, "-c", NAMES], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_package_that_is_not_there_yet_is_itself_when_it_is_used() -> None:
+    sys.modules.pop("wave", None)
+    with deferring("wave", "json"):
+        import json
+        import wave
+    assert isinstance(wave, Absent) and "wave" not in sys.modules
+    assert not isinstance(json, Absent), "what is there already stays"
+    error = wave.Error
+    assert isinstance(error, Deferred) and not isinstance(ValueError(), error) and "wave" not in sys.modules
+    assert type(error("so")).__module__ == "wave" and isinstance(sys.modules["wave"].Error(), error)

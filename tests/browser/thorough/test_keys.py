@@ -29,3 +29,30 @@ def test_brackets_move_the_step(page, server):
     page.keyboard.press("Escape")
     page.keyboard.press("/")
     expect(page.get_by_role("textbox", name="Prompt")).to_be_focused()
+
+
+def test_enter_reads_a_prompt_and_shift_enter_begins_a_line(page, server):
+    visit(page, f"{server}/heads?run=toy")
+    box = page.get_by_role("textbox", name="Prompt")
+    box.fill("3 5 7")
+    box.press("Shift+Enter")
+    box.press_sequentially("3 5")
+    box.press("Enter")
+    expect(box).to_have_value("3 5 7\n3 5")
+    page.wait_for_function("new URLSearchParams(location.search).get('prompt') === '3 5 7\\n3 5'")
+
+
+def test_an_event_without_room_says_its_words_under_the_mouse(page, server):
+    visit(page, f"{server}/training?run=toy")
+    strip = page.get_by_role("slider", name="Step of training")
+    over, box = strip.locator("canvas").nth(1), strip.bounding_box()
+    drawn = "canvas => canvas.toDataURL()"
+    before, seen = over.evaluate(drawn), set()
+    for x in range(10, int(box["width"]) - 10, 5):
+        page.mouse.move(box["x"] + x, box["y"] + 30)
+        seen.add(over.evaluate(drawn))
+    assert len(seen) > 1, "every event in turn is the one whose words are bold"
+    page.mouse.move(box["x"] + 10, box["y"] + 300)
+    page.wait_for_function("before => [...document.querySelectorAll('*')].some((node) =>"
+                           " [...(node.shadowRoot?.querySelectorAll('[role=slider] canvas') ?? [])]"
+                           ".some((one) => one.toDataURL() === before))", arg=before)  # fmt: skip

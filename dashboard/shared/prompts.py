@@ -93,7 +93,7 @@ def choose_kept(run: Run, place: DeltaGenerator) -> str | None:
         return None
     chosen = state.among("kept", names) or names[0]
     name = place.selectbox(
-        "Prompt", names, help="Kept by the run, with its patterns", format_func=lambda name: _title(run, name),
+        "Prompt", names, help="Kept by the run, with its patterns", format_func=lambda name: title(run, name),
         **state.control("kept_box", chosen, lambda name: state.update(kept=name)),
     )  # fmt: skip
     why = run.why_not("prompts")
@@ -101,6 +101,6 @@ def choose_kept(run: Run, place: DeltaGenerator) -> str | None:
     return name
 
 
-def _title(run: Run, name: str) -> str:
+def title(run: Run, name: str) -> str:
     """What a model reads that reads no tokens is no text."""
     return name if run.about.d_vocab is not None else name.replace("text", "input")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,9 @@ import streamlit as st
 
 from dashboard import loading, state, theme
 from dashboard.loading import head_scores, prompt_attention, prompt_tokens, recorded_prompts, roles
+from dashboard.loading.prompt_film import CHEAP_BYTES
 from dashboard.shared import choosers, prompts, switches
+from dashboard.shared.asking import asked
 from dashboard.shared.mount import draw
 from dashboard.stage import timeline
 from tracer.measures.aliases import Head
@@ -60,13 +63,22 @@ def _holds(run: Run) -> bool:
     if prompts.can_read(run):
         return bool(run.steps)
     try:
-        return bool(recorded_prompts.prompts(run).names)
+        kept = recorded_prompts.prompts(run)
     except ValueError:
         return False
+    return bool(kept.names and kept.steps)
+
+
+def _is_cheap(run: Run) -> bool:
+    """May a snapshot be loaded for it unasked? As of a film, by the bytes of its weights."""
+    return not prompts.can_read(run) or 4 * run.meta.get("n_params", 0) <= CHEAP_BYTES
 
 
 def _draw_strip(run: Run, trace: xr.Dataset) -> None:
-    step = choosers.step_in_force(trace["step"].values.tolist())
+    if not asked(f"strip {run.dir}", "Show every head on the prompt", key="strip_all", at_once=_is_cheap(run)):
+        return
+    steps = trace["step"].values.tolist()
+    step = choosers.step_in_force(steps)
     try:
         shown, text = _shown(run, trace, step)
     except ValueError as error:  # a damaged snapshot: the others can still be gone to
@@ -76,30 +88,31 @@ def _draw_strip(run: Run, trace: xr.Dataset) -> None:
     strip = picture(run, trace, shown, measure, choosers.focus(trace), step, slim=True)
     draw(strip, key="strip", on_change=switches.take if prompts.can_read(run) else state.focus_on)
     with st.container(key="strip_note", horizontal=True, vertical_alignment="center", gap="small"):
-        st.caption(_note(run, shown, text), width="content")
+        st.caption(_note(run, shown, text, steps[nearest_row(steps, step)]), width="content")
         switches.draw_all_on(shown.off)
 
 
-def _note(run: Run, shown: PromptPatterns, text: str) -> str:
-    """What the strip is of, and with heads off what that does to the loss on its text."""
-    said = " ".join(text.split())
-    said = said if len(said) <= SAID else f"{said[: SAID - 1]}…"
-    of = f"on “{theme.unmarked(said)}”, step {shown.step:,}"
+def _note(run: Run, shown: PromptPatterns, text: str, recorded: int) -> str:
+    """What the strip is of, and with heads off what that does to the loss on its text; as Markdown."""
+    of = f"on {text}, step {shown.step:,}"
+    roles_of = "Roles" if recorded == shown.step else f"Roles (of step {recorded:,})"
     if not shown.off:
-        return f"Every head {of}."
+        return f"Every head {of}.{'' if recorded == shown.step else f' {roles_of}.'}"
     words, now = f"Without {switches.named(shown.off)}, {of}.", prompt_attention.said(run, shown)
-    if now is not None and (before := prompt_attention.said(run, replace(shown, off=()))) is not None:
+    before = prompt_attention.said(run, replace(shown, off=()))
+    if now is not None and before is not None and math.isfinite(now.loss):
         words += f" Loss on this text: {theme.fmt(before.loss, 'loss')} → {theme.fmt(now.loss, 'loss')} nats."
-    return f"{words} Roles, and all below: recorded with every head on."
+    return f"{words} {roles_of}, and all below: recorded with every head on."
 
 
 def _shown(run: Run, trace: xr.Dataset, step: int) -> tuple[PromptPatterns, str]:
-    """Every head at the snapshot, or the kept patterns, nearest to a step; on which text."""
+    """Every head at the snapshot, or the kept patterns, nearest to a step; and on what, as Markdown."""
     chosen = state.read()
     if not prompts.can_read(run):
         kept = recorded_prompts.prompts(run)
         name = chosen.kept if chosen.kept in kept.names else kept.names[0]
-        return recorded_prompts.of_prompt(run, kept.steps[nearest_row(kept.steps, step)], name), name
+        at = kept.steps[nearest_row(kept.steps, step)]
+        return recorded_prompts.of_prompt(run, at, name), f"“{_brief(prompts.title(run, name))}”"
     at = run.steps[nearest_row(run.steps, step)]
     text = chosen.prompt or prompt_tokens.example(run)
     try:
@@ -108,4 +121,11 @@ def _shown(run: Run, trace: xr.Dataset, step: int) -> tuple[PromptPatterns, str]
         text = prompt_tokens.example(run)
         encoded = prompt_tokens.encode(run, text, cut=True)
     off = switches.in_force(run, at, head_scores.head_exists(trace))
-    return prompt_attention.of_text(run, at, encoded.tokens, encoded.strings, off), text
+    cut = f"the first {len(encoded.tokens):,} tokens of " if encoded.n_dropped else ""
+    return prompt_attention.of_text(run, at, encoded.tokens, encoded.strings, off), f"{cut}“{_brief(text)}”"
+
+
+def _brief(text: str) -> str:
+    """A text in a line, as Markdown."""
+    said = " ".join(text.split())
+    return theme.unmarked(said if len(said) <= SAID else f"{said[: SAID - 1]}…")

@@ -16,7 +16,7 @@ from tests.dashboard.words import captions, labels, was_drawn, written
 from tracer.store import Run
 
 Open = Callable[..., AppTest]
-STEP = 14
+STEP = 15
 """A record between the snapshots of steps 10 and 20."""
 
 
@@ -36,7 +36,7 @@ def test_every_head_is_there_at_the_chosen_step(page: str, small_run: Run, open_
     app = open_page(page, run="tiny", prompt=PROMPT, step=STEP, layer=1, head=2, measure="previous_token")
     header, arrays, cue = sent(app, "strip")
     np.testing.assert_allclose(thumbs(sent, app)[1], read(small_run.model(10))[0], atol=0.03)
-    assert f"Every head on “{PROMPT}”, step 10." in captions(app)
+    assert f"Every head on “{PROMPT}”, step 10. Roles (of step 15)." in captions(app)
     assert cue["slim"] and cue["value"] == {"head": [1, 2], "off": []} and cue["measure"] == "previous_token"
     at = header["measures"].index("previous_token")
     recorded = head_scores.head_means(small_run.trace, "previous_token", STEP)
@@ -53,7 +53,9 @@ def test_a_switch_takes_a_head_out_of_its_patterns_alone(small_run: Run, open_pa
     np.testing.assert_allclose(thumbs(sent, app)[1], read(cut(small_run, 10))[0], atol=0.03)
     model, at = small_run.model(10), f"on “{PROMPT}”, step 10."
     losses_of = [float(guessed(one)) for one in (model, cut(small_run, 10))]
-    words = f"Loss on this text: {losses_of[0]:.3f} → {losses_of[1]:.3f} nats. Roles, and all below: recorded with"
+    words = (
+        f"Loss on this text: {losses_of[0]:.3f} → {losses_of[1]:.3f} nats. Roles (of step 15), and all below: recorded"
+    )
     assert f"Without L0H1, {at} {words}" in captions(app)
     assert all(np.array_equal(now, losses[name], equal_nan=True) for name, now in sent(app, "loss")[1].items())
     app.button(key="all_on").click().run()
@@ -75,12 +77,30 @@ def test_a_prompt_that_this_model_cannot_read_gives_way(small_run: Run, open_pag
 def test_where_no_snapshot_can_be_read_the_page_is_there(
     open_page: Open, copy_run: Callable[..., Run], sent: Any
 ) -> None:  # fmt: skip
-    run = copy_run("damaged")
+    run = copy_run("cut-short")
     (run.dir / "snapshots" / f"{run.steps[-1]:06d}.safetensors").write_bytes(b"nothing")
-    app = open_page("training", run="damaged")
-    assert "strip" not in was_drawn(app) and "loss" in was_drawn(app) and "damaged" in written(app)
+    app = open_page("training", run="cut-short")
+    assert (
+        "strip" not in was_drawn(app)
+        and "loss" in was_drawn(app)
+        and "000030.safetensors cannot be read" in written(app)
+    )
     weightless = copy_run("weightless")
     for path in (weightless.dir / "snapshots").iterdir():
         path.unlink()
     app = open_page("training", run="weightless")  # kept prompts are in its trace
     assert isinstance(sent(app, "strip")[2]["value"], list), "what was kept can't be switched"
+
+
+def test_a_prompt_that_is_cut_is_said_to_be(small_run: Run, open_page: Open) -> None:
+    app = open_page("training", run="tiny", prompt="3 5 7 " * 200)
+    said = f"Every head on the first {small_run.config.model.n_ctx} tokens of “3 5 7 3 5 7 3 5 7 3 5 7 3 5 7 3…”, step"
+    assert said in captions(app)
+
+
+def test_a_large_model_is_not_run_unasked(open_page: Open, copy_run: Callable[..., Run]) -> None:
+    copy_run("large", n_params=200_000_000)
+    app = open_page("training", run="large")
+    assert "strip" not in was_drawn(app)
+    app.button(key="strip_all").click().run()
+    assert "strip" in was_drawn(app)

@@ -2,6 +2,9 @@
 
 import subprocess
 import sys
+import threading
+
+import pytest
 
 from tracer.model.lens import Absent, Deferred, deferring
 
@@ -30,8 +33,14 @@ def test_its_loaders_of_data_find_their_libraries_when_they_are_used() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_package_that_is_not_there_yet_is_itself_when_it_is_used() -> None:
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a process that has just begun: a worker of pytest has threads."""
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
     sys.modules.pop("wave", None)
+
+
+def test_a_package_that_is_not_there_yet_is_itself_when_it_is_used(alone: None) -> None:
     with deferring("wave", "json"):
         import json
         import wave
@@ -40,3 +49,25 @@ def test_a_package_that_is_not_there_yet_is_itself_when_it_is_used() -> None:
     error = wave.Error
     assert isinstance(error, Deferred) and not isinstance(ValueError(), error) and "wave" not in sys.modules
     assert type(error("so")).__module__ == "wave" and isinstance(sys.modules["wave"].Error(), error)
+    with pytest.raises(TypeError, match="Mine cannot be made of Error: import wave first"):
+        type("Mine", (error,), {})
+
+
+def test_an_import_that_fails_leaves_nothing_behind(alone: None) -> None:
+    with pytest.raises(ModuleNotFoundError), deferring("wave"):
+        import wave  # noqa: F401
+
+        import no_such_module  # noqa: F401  # pyright: ignore[reportMissingImports]
+    assert "wave" not in sys.modules and not any(isinstance(one, Absent) for one in sys.modules.values())
+
+
+def test_beside_other_threads_nothing_is_put_off() -> None:
+    sys.modules.pop("wave", None)
+    done = threading.Event()
+    other = threading.Thread(target=done.wait)
+    other.start()
+    with deferring("wave"):
+        import wave
+    done.set()
+    other.join()
+    assert not isinstance(wave, Absent) and sys.modules["wave"] is wave

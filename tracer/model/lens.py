@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
@@ -21,6 +22,11 @@ LATER = ("datasets", "pandas", "transformers")
 
 class Deferred(type):
     """A name of a module that was not imported: called, asked for an attribute or for its instances, it is itself."""
+
+    def __new__(cls, name: str, bases: tuple[type, ...], names: dict[str, Any]) -> Deferred:
+        if bases:
+            raise TypeError(f"{name} cannot be made of {bases[0].__name__}: import {bases[0].__module__} first")
+        return super().__new__(cls, name, bases, names)
 
     def real(cls) -> Any:
         return getattr(importlib.import_module(cls.__module__), cls.__name__)
@@ -67,14 +73,20 @@ class _Finder(MetaPathFinder, Loader):
 
 @contextmanager
 def deferring(*names: str) -> Iterator[None]:
-    """Within it, packages that are not imported yet are `Absent`, and afterwards as if nobody had asked for them."""
+    """Within it, packages that are not imported yet are `Absent`, and afterwards as if nobody had asked for them.
+
+    Beside other threads, which would get them too, nothing is put off.
+    """
+    if threading.active_count() > 1:
+        yield
+        return
     finder = _Finder(names)
     sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
         sys.meta_path.remove(finder)
-        for name in [name for name, module in sys.modules.items() if isinstance(module, Absent)]:
+        for name in [name for name, module in list(sys.modules.items()) if isinstance(module, Absent)]:
             del sys.modules[name]
 
 

@@ -50,7 +50,7 @@ def reproduce(
     training, None keeps quiet. ValueError where there is no such paper, or a directory holds a run of other settings;
     Ctrl-C stops the run and the series, which a second call goes on with: KeyboardInterrupt.
     """
-    folder = load(str(paper))
+    folder = load(paper if isinstance(paper, str) else str(paper.resolve()))  # a Path forgets its ./
     names = folder.paper.quick if quick else ()
     found = trained_runs(folder, seeds, names, train, say or (lambda _: None))
     return Reproduction(folder, found, answers_of(folder.paper, found))

@@ -203,16 +203,24 @@ suite("atlas", () => {
     const { view, sent, said, press } = slimOf(4, 16, { head: [0, 1], off: [] });
     const words = () => said().textContent;
     assert.equal(words(), "L0H1 · induction · Score 0.02Switch off");
-    said().children.at(-1).onclick();
+    const button = said().children.at(-1);
+    button.onclick();
     assert.deepEqual(sent.at(-1), { head: [0, 1], off: [[0, 1]] });
     view.draw();
     assert.equal(words(), "L0H1 · induction · offOn again");
+    assert.equal(said().children.at(-1), button); // which may be in focus
     press("End");
     assert.deepEqual(sent.at(-1).head, [3, 15]);
     press("ArrowLeft");
     assert.deepEqual(sent.at(-1).head, [3, 13]); // past the one that does not exist
     view.draw();
     assert.equal(words(), "L3H13 · no role · Score 0.95Switch off");
+    press("ArrowUp"); // a row has one layer
+    assert.deepEqual(sent.at(-1).head, [2, 13]);
+    press("ArrowRight");
+    const count = sent.length;
+    press("ArrowDown"); // onto the head that does not exist
+    assert.equal(sent.length, count);
     view.end();
   });
 });

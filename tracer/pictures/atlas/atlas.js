@@ -26,6 +26,8 @@ function makeAtlas(part) {
   const scoreKey = element("div", "legend", null, legends);
   const shareKey = element("div", "legend", null, legends);
   const focused = element("p", "focused", null, root);
+  const about = element("span", "", null, focused);
+  const turner = button("turn", null, focused); // one for all draws: it may be in focus
   const alt = element("details", "alt", null, root);
   const spoken = element("div", "sr", null, root);
   const tip = tipIn(stage);
@@ -207,8 +209,10 @@ function makeAtlas(part) {
   /** What a card says and does of the selected head, below patterns that have no room for it. */
   function sayFocused(one, scale) {
     const number = scale && !isOff(one) ? `${scale.label} ${numberOf(value(measure(), one[0], one[1]), scale)}` : "";
-    focused.textContent = [headName(one), wholeRoleOf(one), isOff(one) ? "off" : number].filter(Boolean).join(" · ");
-    if (hasSwitches()) button("turn", isOff(one) ? "On again" : "Switch off", focused, () => turn(one, !isOff(one)));
+    about.textContent = [headName(one), wholeRoleOf(one), isOff(one) ? "off" : number].filter(Boolean).join(" · ");
+    turner.hidden = !hasSwitches();
+    turner.textContent = isOff(one) ? "On again" : "Switch off";
+    turner.onclick = () => turn(one, !isOff(one));
   }
   function choose(one, wait) {
     part.send(hasSwitches() ? { head: one, off: part.cue.value.off } : one, wait);
@@ -257,9 +261,8 @@ function makeAtlas(part) {
       element("div", "how", `Shift and click switches it ${isOff(hit) ? "on" : "off"}`, node);
     };
     const [x, y] = corner(hit);
-    if (part.cue.slim)
-      showTip(tip, stage, x - 14, y + layout.high - 12, describeIn); // below the cards
-    else showTip(tip, stage, x, y, describeIn, [layout.wide, layout.high]);
+    const slim = !!part.cue.slim; // beside one are the switches of others
+    showTip(tip, stage, slim ? x - layout.wide - 14 : x, y, describeIn, [layout.wide, layout.high], slim);
   };
   canvas.onpointerleave = () => {
     tip.hidden = true;
@@ -313,7 +316,7 @@ function makeAtlas(part) {
     const there = line.filter(exists);
     if (toEnd) return there.at(right > 0 ? 0 : -1); // onwards from there
     const at = line.findIndex((one) => String(one) === String(held()));
-    if (down) return line[at + down * layout.columns] ?? null;
+    if (down) return [line[at + down * layout.columns]].find((one) => one && exists(one)) ?? null;
     return there[there.findIndex((one) => String(one) === String(held())) + right] ?? null;
   }
 

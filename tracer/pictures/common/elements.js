@@ -63,18 +63,18 @@ const press = (buttons, which) => {
 /** A tooltip that is not shown yet. */
 const tipIn = (area) => Object.assign(element("div", "tip", null, area), { hidden: true });
 
-/** Shows a tooltip beside what it names in its area, a place or a box of some size, and never over it. */
-function showTip(tip, area, x, y, fill, [wide, high] = [0, 0]) {
+/** Shows a tooltip beside what it names in its area, a place or a box of some size, or `under` it: never over it. */
+function showTip(tip, area, x, y, fill, [wide, high] = [0, 0], under = false) {
   tip.replaceChildren();
   fill(tip);
   tip.hidden = false;
   const { offsetWidth: width, offsetHeight: height } = tip;
   const after = x + wide + 14;
   const left = after + width > area.clientWidth ? x - width - 14 : after;
-  const beside = high > 0 && (left === after || left >= 0);
+  const beside = !under && high > 0 && (left === after || left >= 0);
   const above = y - height - 12;
   tip.style.left = `${clamp(left, 0, area.clientWidth - width)}px`;
-  tip.style.top = `${beside ? y : above < 0 ? y + high + 18 : above}px`;
+  tip.style.top = `${beside ? y : under || above < 0 ? y + high + 18 : above}px`;
 }
 
 /** Terms and what they are, in a tooltip: [term, value, class name]. */

@@ -66,7 +66,7 @@ function makeScrubber(part) {
   let shown = null; // where the reader is while it is not where the host is: a place between 0 and count - 1
   let waiting = false; // for the host
   let dragging = false;
-  let pointed = null; // the event under the mouse
+  let mouse = Number.NaN; // where it is on the strip
   let playing = 0;
   let before = 0;
   let told = -1;
@@ -254,10 +254,16 @@ function makeScrubber(part) {
   const eventAt = (i) => part.cue.events.findLast(({ step }) => step <= steps[i]) ?? null;
   /** Says the words of the event under the mouse, which may have had no room. */
   function point(x) {
-    const near = part.cue.events.find(({ step }) => Math.abs(xOf(placeOfStep(step)) - x) <= NEAR) ?? null;
-    if (near === pointed) return;
-    pointed = near;
-    drawOver();
+    const before = pointed();
+    mouse = x;
+    if (pointed() !== before) drawOver();
+  }
+  /** The event nearest to the mouse, while it moves nothing; null where none is near. */
+  function pointed() {
+    if (dragging || playing) return null;
+    const far = ({ step }) => Math.abs(xOf(placeOfStep(step)) - mouse);
+    const near = part.cue.events.filter((event) => far(event) <= NEAR);
+    return near.sort((a, b) => far(a) - far(b))[0] ?? null;
   }
   function drawEvents(ctx, current) {
     // each is a line and its interval; of words that would overlap the current event's stay, then the earlier ones
@@ -331,7 +337,7 @@ function makeScrubber(part) {
     ctx.clearRect(0, 0, layout.width, SCRUBBER_HEIGHT);
     fillBox(ctx, css(theme.page, 0.6), x, 0, layout.width - x, TRACK - 4); // what is still to come
     const event = eventAt(i);
-    drawEvents(ctx, pointed ?? event);
+    drawEvents(ctx, pointed() ?? event);
     ctx.lineCap = "round";
     ctx.lineWidth = 3;
     strokeLine(ctx, theme.line, SCRUBBER_EDGE, TRACK, xOf(count - 1), TRACK);

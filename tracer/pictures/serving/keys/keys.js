@@ -5,6 +5,8 @@ export default (args) => live(args, makeKeys, { saves: false });
 
 const FIELD_NAMES = ["Find heads", "Prompt"];
 const BELOW = ", where a page has a timeline";
+const PROMPT = 'textarea[aria-label="Prompt"]';
+const TOUCH = globalThis.matchMedia?.("(pointer: coarse)").matches; // no Shift to begin a line with
 const TAB_NAME = "Your text"; // behind which Ablate has its prompt
 /** @type {{ keys: string[], does: string, where?: () => string }[]} */
 const LIST = [
@@ -99,12 +101,8 @@ function makeKeys(part) {
   const pressed = (event) => {
     if (!root.isConnected) return document.removeEventListener("keydown", pressed);
     const box = event.composedPath()[0];
-    if (
-      event.key === "Enter" &&
-      !event.shiftKey &&
-      !event.isComposing &&
-      box.matches?.('textarea[aria-label="Prompt"]')
-    ) {
+    const composes = event.isComposing || event.keyCode === 229; // the second as Safari says it
+    if (event.key === "Enter" && !event.shiftKey && !composes && !TOUCH && box.matches?.(PROMPT)) {
       event.preventDefault();
       box.blur(); // the host reads it then
       return;

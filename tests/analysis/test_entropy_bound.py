@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -121,8 +122,9 @@ def test_no_model_is_below_its_bounds(name: str, size: float) -> None:
             assert float(found.entropy[layer, head]) == pytest.approx(np.mean(rows), abs=1e-5)
 
 
-def test_what_is_normed_is_bound_by_no_weights() -> None:
-    config = replace(preset("induction").config.model, d_vocab=30, d_model=16, n_ctx=6, qk_norm=True)
+@pytest.mark.parametrize("changes", [{"qk_norm": True}, {"smear": "keys"}, {"smear": "queries"}])
+def test_what_is_normed_or_smeared_is_bound_by_no_weights(changes: dict[str, Any]) -> None:
+    config = replace(preset("induction").config.model, d_vocab=30, d_model=16, n_ctx=6, **changes)
     found = bound(Transformer(config, seed=3), torch.randint(30, (2, 6), generator=torch.Generator().manual_seed(4)))
     assert found.by_weights.isnan().all() and found.weight_size.isnan().all()
     assert (found.by_scores <= found.entropy).all() and (found.score_size > 0).all()

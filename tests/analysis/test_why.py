@@ -210,7 +210,12 @@ def test_a_cell_that_is_not_there_is_refused(cell_: tuple[int, int, int, int], s
 
 @pytest.mark.parametrize(
     ("config", "said"),
-    [(replace(BASE, residual=False), "residual=False"), (replace(BASE, norm_position="post"), "norm_position=post")],
+    [
+        (replace(BASE, residual=False), "residual=False"),
+        (replace(BASE, norm_position="post"), "norm_position=post"),
+        (replace(BASE, smear="keys"), "smear=keys: each is mixed"),
+        (replace(BASE, smear="queries"), "smear=queries"),
+    ],
 )
 def test_a_stream_that_is_no_sum_is_refused(config: ModelConfig, said: str) -> None:
     with pytest.raises(ValueError, match=said):

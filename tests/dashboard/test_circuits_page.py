@@ -61,10 +61,14 @@ def model_of(run: Run, step: int | None = None) -> Transformer:
 
 @pytest.fixture(scope="module")
 def specimens(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of two-step runs: one layer, heads without W_O."""
+    """A folder of two-step runs: one layer, heads without W_O, smeared keys."""
     folder, toy = tmp_path_factory.mktemp("circuits"), PRESETS["induction"].config
     record = replace(toy.record, every=1, snapshot_every=1, val_rows=1, repeat_rows=2, text_prompts=1, repeat_prompts=1)
-    for name, changes in (("one", {"n_layers": 1, "mlp_hidden": (16,)}), ("bare", {"attn_out": False})):
+    for name, changes in (
+        ("one", {"n_layers": 1, "mlp_hidden": (16,)}),
+        ("bare", {"attn_out": False}),
+        ("smeared", {"smear": "keys"}),
+    ):
         train(replace(
             toy, run=str(folder / "checkpoints" / name), steps=2, device="cpu", record=record,
             optim=replace(toy.optim, batch_size=2), model=replace(toy.model, **changes),
@@ -268,6 +272,19 @@ def test_one_layer_has_no_composition(
     assert "One layer: there is no earlier head to read." in captions(app)
     names = list(shown(app, "sum").data[0].y)
     assert names == ["embedding", "heads of layer 0", "MLP of layer 0", "biases", "sum"][: len(names) - 1] + ["sum"]
+
+
+def test_smeared_keys_are_said_where_w_q_and_w_k_are_read(
+    open_page: Open, specimens: Path, monkeypatch: pytest.MonkeyPatch, workplace: Path
+) -> None:
+    monkeypatch.chdir(specimens)
+    said = "smear=keys: W_Q and W_K are read here as for one token. Each attention score mixes the keys of two"
+    app = open_page("circuits", run="smeared", prompt=PROMPT)
+    assert captions(app).count(said) == 2 and {"composition", "words_looks"} <= was_drawn(app)
+    app.segmented_control(key="into_box").set_value("v").run()
+    assert captions(app).count(said) == 1
+    monkeypatch.chdir(workplace)
+    assert "smear=" not in captions(open_page("circuits", run="tiny", step=20))
 
 
 def test_heads_without_w_o(open_page: Open, specimens: Path, monkeypatch: pytest.MonkeyPatch, workplace: Path) -> None:

@@ -68,6 +68,16 @@ def test_what_came_first(curves: list[Curve], expected: str) -> None:
     assert circuit(curves) == expected
 
 
+def test_with_smeared_keys_no_earlier_head_is_needed() -> None:
+    found = [rises("previous_token", 100, 150, (1, 1)), rises("induction", 200, 250, (0, 3))]
+    assert circuit(found, smeared_keys=True) == (
+        "**No earlier head needed**: each key is mixed with that of the token before (smear=keys), so induction head "
+        "L0H3 can do without one."
+    )
+    earlier = [previous(100), induction(200)]
+    assert circuit(earlier, smeared_keys=True) == circuit(earlier)
+
+
 def test_the_strongest_head_is_called_weak_where_it_is_below_what_roles_ask_for() -> None:
     values = np.interp(STEPS, [200, 250], [0.0, 0.32])
     faint = Curve("induction", STEPS, values, phase_change(STEPS, values), ((1, 2),))

@@ -85,8 +85,36 @@ def test_a_date_is_the_last_crossing_and_what_forms_in_the_window() -> None:
     # from 0.1 at step 2, score -0.2, to 0.9 at step 18, score -2.6
     assert paper.formed_with(smooth) == pytest.approx(2.4 / 4)
     assert paper.heads(one) == ([(1, 0)], [(0, 0), (0, 1), (1, 1)])
-    assert paper.earlier({"two": one, "two-smeared": smooth}) == (6, 25)
+    assert paper.head_by({"two": one, "two-smeared": smooth}) == (6, 25)
     assert "no head of two layers" in paper.no_head({"two": run([0] * 5, [0] * 5)}) and not paper.no_head({"two": one})
+
+
+def test_a_head_that_is_never_below_has_no_date() -> None:
+    paper = module("paper")
+    always = run([0.5, 0.5, 0.5], [0, -1, -2], range(0, 30, 10))
+    flat = run([0, 0, 0], [0, 0, 0], range(0, 30, 10))
+    assert np.isnan(paper.reached(always, 0.3)) and np.isnan(paper.formed_with(always))
+    assert np.isnan(paper.formed_with(flat))
+    assert paper.paper.claims[0].too_small({"two": flat}).startswith("no head of two layers")
+
+
+def test_in_context_learning_is_dated_at_half_of_the_last_plain_score() -> None:
+    paper = module("paper")
+    plain = run([0] * 5, [0, -1, -1, -3, -4])
+    smeared = run([0] * 5, [1, -3, -1, -3, -3])
+    assert paper.learned_by({"two": plain, "two-smeared": smeared}) == (7.5, 25)
+    assert np.isnan(paper.halfway(plain, -9)) and np.isnan(paper.halfway(plain, 0))
+
+
+def test_most_heads_are_more_than_half_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    paper = module("paper")
+    one = run([0, 1.0], [0, -1], range(0, 20, 10))
+    one.model = lambda: None
+    monkeypatch.setattr(paper, "left", lambda model, sets, frozen: np.array([1.1, 0.9, 1.2] if frozen else [0.9, 1, 1]))
+    np.testing.assert_allclose(paper.others_alone({"two": one}, True), [0.1, -0.1, 0.2])
+    grows, shrinks = (claim.figure({"two": one}) for claim in paper.paper.claims[-2:])
+    assert grows == pytest.approx(2 / 3) and shrinks == pytest.approx(1 / 3)
+    assert 0.5 < paper.MOST < 25 / 49
 
 
 def test_runs_differ_in_what_their_names_say() -> None:

@@ -90,7 +90,8 @@ class ModelConfig:
     smear: Literal["none", "keys", "queries"] = "none"
     """Each head mixes every key (or query) with that of the token before, by a share that it learns (smeared keys,
     Olsson et al. 2022) and that begins at one half, after the norm of qk_norm and before rotary positions. The first
-    token's stays as it is."""
+    token's stays as it is. The weight behind the share, a_smear, is decayed like other weights, which pulls the share
+    to one half."""
     attn_out: bool = True
     """W_O; without it the concatenated heads are the output, so n_heads * d_head must equal d_model."""
     attn_out_bias: bool = False

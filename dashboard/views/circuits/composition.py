@@ -58,6 +58,8 @@ def draw_composition(run: Run, step: int, trace: xr.Dataset, head: Head, off: tu
         "What is read becomes the later head’s", list(KINDS), required=True, format_func=KINDS.__getitem__,
         **state.control("into_box", into, lambda kind: state.update(into=kind)),
     )  # fmt: skip
+    if into != "v":
+        headings.say_smeared(run)
     found = _compared(run, step, tuple(kind for kind in KINDS if kind == into or not ablation.is_large(run)))
     picture = bipartite.picture(
         found.blob, into=into, roles=head_roles.words(trace, step), selected=head, most=MOST, off=off

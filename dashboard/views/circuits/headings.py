@@ -7,6 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from dashboard.shared.glossary import terms
+from tracer.store import Run
 
 LINKS = {
     "elhage": "https://transformer-circuits.pub/2021/framework/index.html",
@@ -23,6 +24,10 @@ USED = {
     "LOGIT": ("logit", "residual stream"),
 }
 """The terms that each text leans on, of the glossary."""
+SMEARED = (
+    "smear={}: W_Q and W_K are read here as for one token. Each attention score mixes the {} of two: a token and the "
+    "one before it."
+)
 NORMS = "Each norm divides by its mean scale; positions are left out, rotary ones too."
 COMPOSITION = """
 **Which earlier head’s output does a later head use?** The thicker a line, the more of what the earlier head writes is
@@ -167,6 +172,12 @@ At chance: 0 for an attribution; log p = −ln(d_vocab) and a rank in the middle
 
 Sources: [Elhage et al. 2021]({elhage}); [nostalgebraist 2020]({lens}).
 """
+
+
+def say_smeared(run: Run) -> None:
+    """A caption beside a reading of W_Q and W_K, where keys or queries are smeared."""
+    if run.can("recipe") and (smear := run.config.model.smear) != "none":
+        st.caption(SMEARED.format(smear, smear))
 
 
 def heading(title: str, about: str, key: str, link: Callable[[], None] | None = None) -> None:

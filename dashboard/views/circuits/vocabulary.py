@@ -36,6 +36,7 @@ def draw_words(run: Run, step: int, head: Head, why_not: str) -> None:
         f"The direct path from the embedding to the logits; {held}. "
         f"{found.copied:.1%} of all tokens raise their own logit most; at chance {1 / d_vocab:.2%}."
     )
+    headings.say_smeared(run)
 
     copied = "OV: tokens that raise themselves most" if found.copies else "No token raises itself most."
     lists = [

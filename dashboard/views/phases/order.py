@@ -30,14 +30,19 @@ NONE = "**No induction head stands out**: no head's induction score is above its
 
 
 def draw_order(
-    found: list[Curve], changed: list[Curve], warmup: float | None = None, none_stands_out: bool = False
+    found: list[Curve],
+    changed: list[Curve],
+    warmup: float | None = None,
+    none_stands_out: bool = False,
+    smeared_keys: bool = False,
 ) -> None:
     """The verdict on the two heads of an induction circuit, then every change in order, then what is no event.
 
     `warmup` is the step at which the learning rate was full. `none_stands_out`: induction was measured, and is none.
+    `smeared_keys`: each key is mixed with that of the token before.
     """
     st.header("Order of events", anchor=False)
-    if said := NONE if none_stands_out else circuit(found):
+    if said := NONE if none_stands_out else circuit(found, smeared_keys):
         st.markdown(said)
     rows = [
         f'<li><span class="n">{i + 1}</span><span class="when">step {_mid(curve):,}</span><b>{escape(curve.label)}</b>'
@@ -86,9 +91,12 @@ def basis(found: list[Curve]) -> str:
     return f"No date is finer than the recording interval, {apart} steps; {n} records{but}."
 
 
-def circuit(found: list[Curve]) -> str:
-    """Did the previous-token head come before the induction head? Markdown, empty without both; says if one is weak."""
-    said = _came_first(found)
+def circuit(found: list[Curve], smeared_keys: bool = False) -> str:
+    """Did the previous-token head come before the induction head? Markdown, empty without both; says if one is weak.
+
+    With `smeared_keys` an induction head may do without one.
+    """
+    said = _came_first(found, smeared_keys)
     words = [weak(curve) for curve in found if curve.name in SCORES] if said else []
     return " ".join(filter(None, [said, *words]))
 
@@ -100,12 +108,17 @@ def weak(curve: Curve) -> str:
     return f"**Weak**: {lower(curve.label)} ends at {curve.ends_at:.2f}; heads are called so above {THRESHOLD:g}."
 
 
-def _came_first(found: list[Curve]) -> str:
+def _came_first(found: list[Curve], smeared_keys: bool) -> str:
     by_name = {curve.name: curve for curve in found}
     one, two = by_name.get("previous_token"), by_name.get("induction")
     if one is None or two is None:
         return ""
     if not may_feed(one, two):
+        if smeared_keys:
+            return (
+                f"**No earlier head needed**: each key is mixed with that of the token before (smear=keys), so "
+                f"{lower(two.label)} can do without one."
+            )
         return f"**No circuit**: {lower(two.label)} is in no later layer than {lower(one.label)}, so it cannot read it."
     if one.change is None or two.change is None:
         whys = {one.label: one.undated, two.label: two.undated}

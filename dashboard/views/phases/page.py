@@ -105,7 +105,8 @@ def _draw(run: Run) -> None:
                   help="Reads the weights of every snapshot, of which there are many in this run.")  # fmt: skip
     with right:
         none = head_scores.holds(trace, "induction") and training_curves.strongest(trace) is None
-        draw_order(found, changed, warmup, none_stands_out=none)
+        smeared = run.can("recipe") and run.config.model.smear == "keys"
+        draw_order(found, changed, warmup, none_stands_out=none, smeared_keys=smeared)
         with st.expander("How is a change found, and how sure is its date?"):
             st.markdown(HOW)
             st.markdown(f"**Terms**\n\n{terms('induction head', 'K-composition', 'nats')}")

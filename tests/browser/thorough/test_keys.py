@@ -39,7 +39,7 @@ def test_enter_reads_a_prompt_and_shift_enter_begins_a_line(page, server):
     box.press_sequentially("3 5")
     box.press("Enter")
     expect(box).to_have_value("3 5 7\n3 5")
-    page.wait_for_function("new URLSearchParams(location.search).get('prompt') === '3 5 7\\n3 5'")
+    page.wait_for_function("() => new URLSearchParams(location.search).get('prompt') === '3 5 7\\n3 5'")
 
 
 def test_an_event_without_room_says_its_words_under_the_mouse(page, server):

@@ -64,7 +64,10 @@ def test_they_say_what_they_said(runs: Path, name: str) -> None:
 
 
 def test_training_goes_on_in_today_s_format(runs: Path) -> None:
-    """To the bit: a fork from the kept state of step 6 makes the weights of step 12, and both go on alike."""
+    """A fork from the kept state of step 6 makes the weights of step 12, and both go on alike.
+
+    Not to the bit: those of step 12 are of the machine that made the file (tests/training resumes to the bit).
+    """
     old, before = runs / "trained", open_run(runs / "trained").trace.load()
     assert json.loads((old / "run.json").read_text())["format"] == 1
     fork(old, 6, replace(open_run(old).config, run=str(runs / "forked")), quiet=True)
@@ -74,9 +77,11 @@ def test_training_goes_on_in_today_s_format(runs: Path) -> None:
     kept = json.loads((old / "run.json").read_text())
     assert kept["format"] == FORMAT and kept["kind"] == "trained" and run.status == "finished"
     assert check(old).damaged == check(runs / "forked").damaged == {}
-    assert run.trace.isel(step=slice(before.sizes["step"])).loss_by_position.equals(before.loss_by_position)
+    now = run.trace.isel(step=slice(before.sizes["step"])).loss_by_position.values
+    np.testing.assert_array_equal(now[:-1], before.loss_by_position.values[:-1])
+    np.testing.assert_allclose(now, before.loss_by_position.values, rtol=1e-5)  # step 12 is measured anew, here
     mine, theirs = run.resume_state(), forked.resume_state()
-    assert mine.keys() == theirs.keys() and all(torch.equal(x, theirs[name]) for name, x in mine.items())
+    torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
     assert forked.meta["parent"]["step"] == 6
 
 

@@ -77,8 +77,7 @@ def _is_cheap(run: Run) -> bool:
 def _draw_strip(run: Run, trace: xr.Dataset) -> None:
     if not asked(f"strip {run.dir}", "Show every head on the prompt", key="strip_all", at_once=_is_cheap(run)):
         return
-    steps = trace["step"].values.tolist()
-    step = choosers.step_in_force(steps)
+    step = choosers.step_in_force(trace["step"].values.tolist())
     try:
         shown, text = _shown(run, trace, step)
     except ValueError as error:  # a damaged snapshot: the others can still be gone to
@@ -88,7 +87,7 @@ def _draw_strip(run: Run, trace: xr.Dataset) -> None:
     strip = picture(run, trace, shown, measure, choosers.focus(trace), step, slim=True)
     draw(strip, key="strip", on_change=switches.take if prompts.can_read(run) else state.focus_on)
     with st.container(key="strip_note", horizontal=True, vertical_alignment="center", gap="small"):
-        st.caption(_note(run, shown, text, steps[nearest_row(steps, step)]), width="content")
+        st.caption(_note(run, shown, text, step), width="content")
         switches.draw_all_on(shown.off)
 
 

@@ -1,8 +1,8 @@
 """What this model takes of transformer-lens, imported without the libraries that only its loaders of data need.
 
-`import transformer_lens` imports `datasets` and `transformers` for the sake of five names, which is four fifths of what
-it costs, and a third of what any command of ours cost to start. Here those names stand for themselves until they are
-used: `tests/model/test_deferring.py` says what then comes.
+`import transformer_lens` imports `datasets`, `pandas` and `transformers` for the sake of six names, which is four
+fifths of what `tracer.model` cost beyond torch. Here those names stand for themselves until they are used, in a process
+that has no other thread yet: `tests/model/test_deferring.py` says what then comes.
 """
 
 from __future__ import annotations

@@ -161,13 +161,14 @@ function makeAtlas(part) {
       while (cell > 6 && highOf(lay(cell)) > SLIM.height) cell--;
       layout = { cards, switchAt: null, ...lay(cell) };
     }
+    layout.places = new Map(line.map((one, i) => [String(one), i]));
     layout.width = width;
     layout.height = Math.ceil(line.length / layout.columns) * (layout.high + layout.gap) - layout.gap + 4;
   }
   function corner(/** @type {number[]} */ [layer, one]) {
     const { left, top, cell, gap, high } = layout;
     if (part.cue.slim) {
-      const i = line.findIndex((other) => other[0] === layer && other[1] === one);
+      const i = layout.places.get(`${layer},${one}`); // of 1,024 heads it is asked at every move of the mouse
       const column = i % layout.columns;
       const apart = Math.floor(column / heads) * layout.between;
       return [left + column * (layout.wide + gap) + apart, top + Math.floor(i / layout.columns) * (high + gap)];

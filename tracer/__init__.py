@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tracer.analysis.notebook import show
     from tracer.analysis.row_dates import dates_moved
     from tracer.analysis.run_sweep import sweep_run
+    from tracer.analysis.seeds import seeds
     from tracer.analysis.survey import survey
     from tracer.analysis.why import why
     from tracer.config import DataConfig, ModelConfig, OptimConfig, RecordConfig, TrainConfig
@@ -84,7 +85,8 @@ _HOME = {
     "Probe": "data.own_probe",
     "RowBlock": "heads.row_block", "measure": "heads.own_measures", "rule": "diagnosis",
     "publish": "site.publish",
-    "scalar": "tracking.own_numbers", "show": "analysis.notebook", "survey": "analysis.survey", "why": "analysis.why",
+    "scalar": "tracking.own_numbers", "seeds": "analysis.seeds", "show": "analysis.notebook",
+    "survey": "analysis.survey", "why": "analysis.why",
 }  # fmt: skip
 _MODULES = {
     "ablate": "ablate", "clamp": "interventions.clamps", "data": "data", "diagnosis": "diagnosis", "heads": "heads",
@@ -97,8 +99,8 @@ __all__ = [
     "TrainerCallback", "Transformer", "ablate", "attends", "clamp", "data", "dates_moved", "diagnose", "diagnosis",
     "fork", "head_test", "heads", "list_runs", "load_hf", "logit_attribution", "logit_lens", "measure", "measures",
     "open_hf", "open_run", "patch", "pictures", "preset", "probes", "publish", "remedy", "replay", "reproduce",
-    "resume", "role", "roles", "rule", "scalar", "show", "store", "stretch_rows", "survey", "sweep_run", "to_bridge",
-    "to_huggingface", "train", "watch", "which_rows", "why",
+    "resume", "role", "roles", "rule", "scalar", "seeds", "show", "store", "stretch_rows", "survey", "sweep_run",
+    "to_bridge", "to_huggingface", "train", "watch", "which_rows", "why",
 ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from benchmarks.truth.attack import Attack
 from benchmarks.truth.phases import DEMO, DENSE, Curves
 from tracer.analysis import when_causal
 from tracer.analysis.order_over_seeds import LINKS, Precedence, share_interval
+from tracer.analysis.seeds import why_no_peak
 from tracer.analysis.training_curves import course, order
 from tracer.measures.change_points import phase_changes
 
@@ -140,6 +141,8 @@ KINDS: dict[str, list[Draw]] = {
         lambda rng, u: outlying(rng, noise(rng, u)), lambda rng, u: outlying(rng, walk(rng, u)),
     ],
 }  # fmt: skip
+ALIKE = [name for name in KINDS if name.startswith(("walks", "smoothed", "noise smoothed", "AR", "scores", "one per"))]
+"""Kinds that part no more at one step than at others; all else parts where it jumps, bumps, warms up or dies out."""
 LIMITS: dict[str, Draw] = {
     "walks of Cauchy steps": lambda rng, u: walk(rng, u, 1),
     "of Student's t with 1.5": lambda rng, u: walk(rng, u, 1.5),
@@ -291,6 +294,31 @@ def seeds() -> Iterator[Attack]:
         "Seeds without an order have none", "Phases, other seeds; order_over_seeds.Precedence",
         "the four events of a circuit in an order of chance, 2,000 times each: is any of the four orders called?",
         f"{', '.join(rates)} seeds", worst <= 0.05,
+    )  # fmt: skip
+    called = []
+    for name in ALIKE:
+        for n in (3, 5, 10):
+            drawn = [draw(rng, x / x[-1])[: N // n * n].reshape(N // n, n, -1) for x in GRIDS for draw in KINDS[name]]
+            called.append(float(np.mean([not why_no_peak(of.var(0, ddof=1), n) for runs in drawn for of in runs])))
+    yield Attack(
+        "The variance over seeds has no peak where they part no more at one step than at others",
+        "Phases, other seeds; seeds.why_no_peak", f"{'; '.join(ALIKE)}: 3, 5 and 10 runs of a kind",
+        f"a peak in {100 * np.mean(called):.1f} % on average, {100 * max(called):.1f} % of the worst",
+        max(called) <= 0.05,
+    )  # fmt: skip
+    u, found = np.linspace(0, 1, 101), []
+    for n in (3, 5, 10):
+        when = 0.4 + 0.05 * rng.normal(size=(200, n, 1))
+        jumps = 1 / (1 + np.exp(-40 * (u - when))) + 0.01 * rng.normal(size=(200, n, u.size))
+        apart = jumps.var(1, ddof=1)
+        late = [100 * (u[of.argmax()] - float(np.median(at))) for of, at in zip(apart, when, strict=True)]
+        seen = float(np.mean([not why_no_peak(of, n) for of in apart]))
+        found.append((seen, float(np.mean(late)), float(np.std(late)), n))
+    yield Attack(
+        "The peak of the variance over seeds dates their transition", "Phases, other seeds; seeds.why_no_peak",
+        "200 times: sigmoids of 101 records, two fifths of the way along, a twentieth of the training apart",
+        "; ".join(f"of {n} a peak in {100 * seen:.0f} %, {mean:+.1f} +- {sd:.1f} records from their median date"
+                  for seen, mean, sd, n in found), all(seen > 0.9 and abs(mean) < 1 for seen, mean, *_ in found),
     )  # fmt: skip
     held = []
     for n, share in itertools.product((3, 5, 10), (0.1, 0.5, 0.8)):

@@ -36,8 +36,9 @@ def runs(
 ) -> Path:  # fmt: skip
     """The runs that the guides speak of: a narrow demo, the toy whose heads have formed, a training of the reader's."""
     demo, kept = small_demo(made_once) / "checkpoints/demo-0", tmp_path_factory.mktemp("guides")
-    for name, source in {"demo-0": demo, "demo": demo, "my-run": demo, "toy-0": trained_toy}.items():
-        shutil.copytree(source, kept / name)
+    for source, names in ((demo, ("demo-0", "demo", "my-run")), (trained_toy, ("toy-0", "toy-1"))):
+        for name in names:
+            shutil.copytree(source, kept / name)
     sweep_run(Run(kept / "demo"), ["zero"], [250])
     return kept
 

@@ -11,6 +11,7 @@ from dashboard.loading.run_summaries import settings_of
 from dashboard.views.phases import data
 from dashboard.views.phases.order import interval, lower
 from tracer.analysis.order_over_seeds import LEVEL, LINKS, least_p, precedence, seeds_needed
+from tracer.analysis.seeds import Seeds
 from tracer.analysis.training_curves import NAMES, Curve, events
 from tracer.store import Run
 from tracer.store.choosing import differences
@@ -84,14 +85,18 @@ def _seed_alone(run: Run, other: Run) -> bool:
 
 
 def table(courses: dict[str, list[Curve]]) -> str:
-    """A row a change in the order of the first run, a column a run: midpoint, its interval and head."""
+    """A row a change in the order of the first run, a column a run: midpoint, its interval and head; then all runs."""
     first = [curve.name for curve in events(next(iter(courses.values())))]
     titles = NAMES | {curve.name: curve.title for curves in courses.values() for curve in curves}
     names = [*first, *(name for name in titles if name not in first)]
     by_run = {run: {curve.name: curve for curve in curves} for run, curves in courses.items()}
     names = [name for name in names if any((c := found.get(name)) and c.change for found in by_run.values())]
-    top = "".join(f'<th scope="col">{escape(run)}</th>' for run in by_run)
-    cells = {name: "".join(_cell(found.get(name)) for found in by_run.values()) for name in names}
+    top = "".join(f'<th scope="col">{escape(run)}</th>' for run in [*by_run, f"All {len(by_run)}"])
+    together = Seeds(courses, {})
+    cells = {
+        name: "".join(_cell(found.get(name)) for found in by_run.values()) + _cell_of_all(together, name)
+        for name in names
+    }
     rows = [f'<tr><th scope="row">{escape(titles[name])}</th>{cells[name]}</tr>' for name in names]
     return f"<table><thead><tr><th></th>{top}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
@@ -102,6 +107,17 @@ def _cell(curve: Curve | None) -> str:
     heads = " → ".join(f"L{layer}H{head}" for layer, head in curve.heads)
     said = interval(curve.change)
     return f"<td>{curve.change.midpoint:,}<small>{said}</small>{heads and f'<small>{heads}</small>'}</td>"
+
+
+def _cell_of_all(runs: Seeds, name: str) -> str:
+    """The median date, the first and the last, and where the runs part most, if that is a peak."""
+    dates, apart = runs.dates(name), runs.spread(name)
+    sure = f", 95 % interval {dates.interval[0]:,} to {dates.interval[1]:,}" if dates.interval else ""
+    parts = "" if apart.peak is None else f"<small>part most at {apart.peak:,}</small>"
+    return (
+        f"<td>{dates.median:,.0f}<small>median of {len(dates.steps)}{sure}</small>"
+        f"<small>{dates.steps[0]:,} to {dates.steps[-1]:,}</small>{parts}</td>"
+    )
 
 
 def said(runs: list[list[Curve]]) -> str:

@@ -26,14 +26,14 @@ test: $(VENV)/installed-test node_modules/installed ## install what is missing (
 check: $(VENV)/installed-test node_modules/installed lint ## what `make test` checks
 	$(PYTEST) $(ARGS)
 
-test-all: $(VENV)/installed-dev node_modules/installed ## what `make test` leaves: types of the tests, the second tier, and the first again with signatures checked at run time
+test-all: $(VENV)/installed-dev node_modules/installed ## what `make test` leaves: the second tier, and the first again with signatures checked at run time
 	scripts/install-chromium
-	@$(MAKE) --no-print-directory lint
 	$(PYTEST) --thorough --after-first $(ARGS)
 
 lint: $(VENV)/installed-test node_modules/installed
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
+	$(BIN)/pyrefly check --summary=none --output-format=min-text
 	scripts/node biome ci --error-on-warnings tracer/pictures tests/pictures
 	scripts/node tsc
 	scripts/node node --test "tests/pictures/scripts/*.test.mjs"

@@ -42,7 +42,7 @@ def measured(runs: Path, kernels: str, threads: int) -> Drift:
 def as_it_was(one: dict[str, Any]) -> Outcome:
     """An outcome as JSON keeps it, where null is not a number."""
     start, end = (math.nan if share is None else share for share in one["apart"])
-    return Outcome(**{**one, "loss": math.nan if one["loss"] is None else one["loss"], "apart": (start, end)})
+    return Outcome(**one | {"loss": math.nan if one["loss"] is None else one["loss"], "apart": (start, end)})
 
 
 def main(runs: Path) -> None:

@@ -55,7 +55,7 @@ KEPT = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(5
 """What `tracer.training.malloc` sets: freed memory stays in the process."""
 
 
-def configuration(n_ctx: int, precision: str, tokens: int = TOKENS, device: Device = "cpu") -> TrainConfig:
+def configuration(n_ctx: int, precision: Any, tokens: int = TOKENS, device: Device = "cpu") -> TrainConfig:
     """The preset with a batch of so many tokens."""
     rows = tokens // n_ctx
     record = replace(PRESET.record, val_rows=rows, repeat_rows=rows)
@@ -138,10 +138,10 @@ def ours(pipe: Connection, n_ctx: int, precision: str) -> None:
             super().keep(*args, **options)
             self.checkpoint_every = math.inf
 
-    def gated(job: loop.Job, step: int) -> Tensor:
+    def gated(job: loop.Job, step: int, alone: bool = False) -> Tensor:
         if step:
             gate.next_step(losses[-1])
-        loss = step_of_ours(job, step)
+        loss = step_of_ours(job, step, alone)
         losses.append(float(loss))
         if step == ROUNDS + 1:
             pipe.send(recording(job, scribes[0], loss))

@@ -112,7 +112,7 @@ class Peer(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
-        for before, attention, after, mlp in self.blocks:  # type: ignore[misc]
+        for before, attention, after, mlp in self.blocks:  # pyrefly: ignore[not-iterable]
             x = x + attention(before(x))
             x = x + mlp(after(x))
         return self.out(x)
@@ -124,7 +124,7 @@ class Peer(nn.Module):
         self.places.weight.copy_(model.pos_embed.W_pos)
         self.out.weight.copy_(model.W_U.T)
         for theirs, ours in zip(self.blocks, model.blocks, strict=True):
-            _, attention, _, mlp = theirs  # type: ignore[misc]
+            _, attention, _, mlp = theirs  # pyrefly: ignore[not-iterable]
             attention.copy(dict(ours.attn.named_parameters()))
             assert ours.mlp is not None
             for linear, name in zip(mlp[::2], ours.mlp.names, strict=True):

@@ -160,7 +160,7 @@ def trainer(watch: Callable[[nn.Module], LoopRecorder | None], done: Step) -> No
             folder, max_steps=STEPS, per_device_train_batch_size=4, save_strategy="no", logging_strategy="no",
             report_to=[], use_cpu=True, disable_tqdm=True,
         )  # fmt: skip
-        loop: Any = Trainer(GPT2LMHeadModel(config), arguments, train_dataset=rows, callbacks=[Watching()])  # type: ignore[arg-type]
+        loop: Any = Trainer(GPT2LMHeadModel(config), arguments, train_dataset=rows, callbacks=[Watching()])  # pyrefly: ignore[bad-argument-type]
         loop.remove_callback(PrinterCallback)
         loop.train()
 

@@ -197,7 +197,7 @@ def read() -> Selection:
     return st.session_state["selection"]
 
 
-def _too_long() -> dict[str, str]:
+def _too_long() -> dict[str, Any]:
     """What no entry of the browser's history can say, and so can't take back."""
     chosen = vars(st.session_state["selection"])
     return {name: value for name, value in chosen.items() if isinstance(value, str) and len(value) > LONGEST_PROMPT}

@@ -79,7 +79,7 @@ class GPT(nn.Module):
     def forward(self, idx: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         parts = self.transformer
         x = parts["wte"](idx) + parts["wpe"](torch.arange(idx.shape[1], device=idx.device))
-        for block in parts["h"]:  # type: ignore[attr-defined]
+        for block in parts["h"]:  # pyrefly: ignore[not-iterable]
             x = block(x)
         x = parts["ln_f"](x)
         if targets is None:

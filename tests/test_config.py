@@ -139,4 +139,4 @@ def test_a_missing_field_takes_its_default() -> None:
 
 def test_a_config_cannot_change() -> None:
     with pytest.raises(FrozenInstanceError):
-        TrainConfig().steps = 3  # type: ignore[misc]
+        TrainConfig().steps = 3  # pyrefly: ignore[read-only]

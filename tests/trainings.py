@@ -4,6 +4,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tests import children
 from tracer.config import RecordConfig, TrainConfig
@@ -20,10 +21,10 @@ def tiny(directory: Path, **changes) -> TrainConfig:
     return replace(config, **changes)
 
 
-def diverging(directory: Path, **optim: float) -> TrainConfig:
+def diverging(directory: Path, **optim: Any) -> TrainConfig:
     """A model without norms, which diverges at a rate of 1."""
     config = tiny(directory, steps=30)
-    moved = replace(config.optim, **{"name": "sgd", "warmup": 0, "clip": None, "lr": 1.0, **optim})
+    moved = replace(config.optim, **dict[str, Any](name="sgd", warmup=0, clip=None, lr=1.0) | optim)
     return replace(config, model=replace(config.model, norm="none"), optim=moved)
 
 

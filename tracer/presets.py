@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tracer.config import DataConfig, InitConfig, ModelConfig, OptimConfig, RecordConfig, TrainConfig
 
@@ -50,8 +51,8 @@ _T1 = TrainConfig(  # series A of the tutorials: context 32, 4096 windows a batc
 )  # fmt: skip
 
 
-def _with(config: TrainConfig, model: dict, **changes: object) -> TrainConfig:
-    return replace(config, model=replace(config.model, **model), **changes)  # type: ignore[arg-type]
+def _with(config: TrainConfig, model: dict, **changes: Any) -> TrainConfig:
+    return replace(config, model=replace(config.model, **model), **changes)
 
 
 _NO_RESIDUAL = {"residual": False, "mlp_hidden": (), "unembed_hidden": (2048, 2048)}  # logits = MLP(Attn(X))
@@ -152,7 +153,7 @@ COLLAPSE_STEPS, SMALL_STEPS = 1500, 2000
 def _small(config: TrainConfig, steps: int) -> TrainConfig:
     """The same system a quarter as wide, on a vocabulary and a context that a CPU can see enough of."""
     model, width = config.model, 64
-    hidden = {k: (4 * width,) * len(getattr(model, k)) for k in ("mlp_hidden", "unembed_hidden")}
+    hidden: dict[str, Any] = {k: (4 * width,) * len(getattr(model, k)) for k in ("mlp_hidden", "unembed_hidden")}
     model = replace(model, d_model=width, n_ctx=16, d_head=width if model.d_head else None, **hidden)
     return replace(
         config, steps=steps, model=model, data=replace(config.data, vocab_size=512),

@@ -54,12 +54,12 @@ def stored(x: Tensor) -> Tensor:
 
 def norms(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """The l2 norm of each, in one call of the device for all."""
-    return torch._foreach_norm(list(tensors)) if tensors else []  # pyright: ignore[reportPrivateImportUsage]
+    return torch._foreach_norm(list(tensors)) if tensors else []
 
 
 def differences(new: Sequence[Tensor], old: Sequence[Tensor]) -> Sequence[Tensor]:
     """new - old of each, in one call of the device for all."""
-    return torch._foreach_sub(list(new), list(old))  # pyright: ignore[reportPrivateImportUsage]
+    return torch._foreach_sub(list(new), list(old))
 
 
 def when_backward_ends(then: Callable[[], None]) -> None:

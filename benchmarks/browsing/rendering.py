@@ -26,11 +26,11 @@ def page(peer: str, n: int) -> str:
     """Its HTML for all heads, as it comes."""
     patterns = torch.from_numpy(attention(n))
     if peer == "CircuitsVis":
-        from circuitsvis.attention import attention_heads  # type: ignore[import-not-found]
+        from circuitsvis.attention import attention_heads
 
         names = [f"L{layer}H{head}" for layer in range(patterns.shape[0]) for head in range(patterns.shape[1])]
         return attention_heads(patterns.flatten(0, 1), tokens(n), names).local_src
-    import bertviz  # type: ignore[import-not-found]
+    import bertviz
 
     view = getattr(bertviz, peer.removeprefix("BertViz "))
     return view([layer[None] for layer in patterns], tokens(n), html_action="return").data

@@ -181,4 +181,4 @@ def _loop(place: Place, rows: Tensor, name: str | None) -> Tensor:
 
 
 def _weights(run: Run, step: int | None = None) -> dict[str, Tensor]:
-    return run.model(step, clamps=False).state_dict()  # type: ignore[attr-defined]
+    return run.model(step, clamps=False).state_dict()  # pyrefly: ignore[missing-attribute]

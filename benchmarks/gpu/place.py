@@ -49,7 +49,8 @@ class Place:
 
     def config(self, name: str, **changes: Any) -> TrainConfig:
         """A preset on the second device."""
-        config = replace(preset(name).config, device=self.device.type)
+        kind: Any = self.device.type
+        config = replace(preset(name).config, device=kind)
         if self.small:
             few = replace(config.record, every=2, snapshot_every=2, log_every=4, val_rows=8, repeat_rows=16)
             optim = replace(config.optim, batch_size=8)

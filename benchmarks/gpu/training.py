@@ -84,7 +84,7 @@ def resumed(place: Place) -> Iterator[Line]:
 
 
 def _weights(run: Run) -> list[Any]:
-    return list(run.model().state_dict().values())  # type: ignore[attr-defined]
+    return list(run.model().state_dict().values())  # pyrefly: ignore[missing-attribute]
 
 
 def curves(place: Place) -> Iterator[Line]:

@@ -140,7 +140,7 @@ def _call(node: ast.Call) -> Iterator[tuple[str, list[ast.AST]]]:
     if name in STATISTICS and (args or not plain):
         yield "statistic", [_with(node, func=_renamed(func, other)) for other in STATISTICS[name]]
     if name in STEPS and (args or not plain):
-        yield "dropped term", [args[0] if plain else func.value]  # pyright: ignore[reportAttributeAccessIssue]
+        yield "dropped term", [args[0] if plain else func.value]  # pyrefly: ignore[missing-attribute]
     if name == "sorted" and not any(one.arg == "reverse" for one in node.keywords):
         yield "order", [_with(node, keywords=[*node.keywords, ast.keyword("reverse", ast.Constant(True))])]
     for at, one in enumerate(args):

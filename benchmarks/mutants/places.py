@@ -95,7 +95,7 @@ def changed(source: str, number: int, share: float) -> tuple[Place, str, str, as
     if isinstance(place.shown, ast.keyword) and isinstance(
         place.parent, ast.arguments
     ):  # a default, which stands beside its argument and not around it
-        place.shown.value = other  # pyright: ignore[reportAttributeAccessIssue]
+        place.shown.value = other  # pyrefly: ignore[bad-assignment]
     after = ast.unparse(other if whole else place.shown)
     return place, before, after, ast.fix_missing_locations(tree)
 

@@ -256,7 +256,7 @@ def _mentions(tree: ast.Module, called: set[str], attribute: str | None) -> tupl
         is_it = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in called
         if is_it or isinstance(node, ast.Attribute) and attribute is not None and node.attr == attribute:
             if in_function:
-                lines.append(node.lineno)  # pyright: ignore[reportAttributeAccessIssue]
+                lines.append(node.lineno)  # pyrefly: ignore[missing-attribute]
             else:
                 bound.update(binds)
         if isinstance(node, FUNCTIONS):

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,11 +60,11 @@ def _heads(model: Transformer) -> list[Head]:
 
 
 def _changes(
-    model: Transformer, probe: ProbeR, mode: str, sets: list[list[Head]] | None = None, **how: object
+    model: Transformer, probe: ProbeR, mode: str, sets: list[list[Head]] | None = None, **how: Any
 ) -> np.ndarray:
     """Change in loss of each sequence with each head off, or each of these sets, [set batch]."""
     sets = [[], *(sets or ([head] for head in _heads(model)))]
-    found = losses(model, probe.tokens, sets, mode, **how)[..., probe.predictable].mean(-1).double()  # type: ignore[arg-type]
+    found = losses(model, probe.tokens, sets, mode, **how)[..., probe.predictable].mean(-1).double()
     return (found[1:] - found[0]).numpy()
 
 

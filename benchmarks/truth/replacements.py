@@ -19,9 +19,9 @@ VOCAB, CTX, SURE, COST = 65, 64, 12.0, 3.30
 def attacks() -> Iterator[Attack]:
     model = _denier()
     probe = repeated(VOCAB, CTX)
-    found = {mode: one.mean for mode, one in verdict(model, 1, 1).effects.items()}
+    found: dict[str, float] = {mode: one.mean for mode, one in verdict(model, 1, 1).effects.items()}
     repeating = repeated(VOCAB, CTX, batch=256, seed=PROBE_SEED + 1).tokens
-    before = {
+    before: dict[str, float] = {
         mode: effect(model, probe.tokens, [(1, 1)], mode, reference=repeating if mode == "mean" else None)
         .over(probe.predictable).mean
         for mode in MODES

@@ -23,7 +23,7 @@ CASES: list[tuple[dict[str, Any], int, bool, int, int, int]] = [
 
 def of(fields: dict[str, Any], **how: Any) -> Split:
     widths: dict[str, Any] = {"n_layers": 2, "n_heads": 3, "d_head": 2, "d_model": 5, "n_ctx": POS, "d_vocab": 11}
-    config = ModelConfig(**{**widths, "mlp_hidden": (7, 20), "unembed_hidden": (13, 9), **fields})
+    config = ModelConfig(**widths | {"mlp_hidden": (7, 20), "unembed_hidden": (13, 9)} | fields)
     return split(config, POS, itemsize=ITEMSIZE, **how)
 
 

@@ -18,9 +18,8 @@ TOKENS = torch.randint(0, 11, (4, 9), generator=torch.Generator().manual_seed(2)
 
 
 def build(**fields) -> Transformer:
-    config = ModelConfig(
-        **{"n_layers": 2, "n_heads": 3, "d_model": 12, "n_ctx": 9, "d_vocab": 11, **fields}, init=InitConfig(attn=0.6)
-    )
+    widths: dict[str, Any] = {"n_layers": 2, "n_heads": 3, "d_model": 12, "n_ctx": 9, "d_vocab": 11}
+    config = ModelConfig(**widths | fields, init=InitConfig(attn=0.6))
     return Transformer(config, seed=1).double().eval().requires_grad_(False)
 
 

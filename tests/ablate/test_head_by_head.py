@@ -49,7 +49,7 @@ class HeadByHead(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         x = self.tokens[ids] + self.positions[: ids.shape[1]]
         for heads in self.layers:
-            x = x + sum(head(x) for head in heads)  # type: ignore[attr-defined]
+            x = x + sum(head(x) for head in heads)  # pyrefly: ignore[not-iterable]
         return x @ self.unembed
 
 

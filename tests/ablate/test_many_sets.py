@@ -155,7 +155,7 @@ def test_what_does_not_fit_is_said_in_bytes(model: Transformer, mode: str, kept:
 )
 def test_the_budget_holds(fields: dict[str, Any], frozen: bool) -> None:
     widths: dict[str, Any] = {"n_layers": 3, "n_heads": 4, "d_model": 64, "n_ctx": 64, "d_vocab": 64}
-    model = Transformer(ModelConfig(**{**widths, "mlp_hidden": (256,), **fields})).eval()
+    model = Transformer(ModelConfig(**widths | {"mlp_hidden": (256,)} | fields)).eval()
     tokens, budget = torch.randint(0, 64, (16, 64)), 8 * 2**20
     sets = [[(layer, head)] for layer in range(3) for head in range(4)]
     losses(model, tokens, sets, frozen=frozen, budget=budget)
@@ -258,7 +258,7 @@ def test_edits_in_force_stay_in_force(model: Transformer) -> None:
 
 def test_progress_ends_where_it_should_and_may_end_the_work(model: Transformer) -> None:
     seen: list[tuple[int, int]] = []
-    losses(model, TOKENS, SETS, budget=2 * least(), progress=lambda *at: seen.append(at))
+    losses(model, TOKENS, SETS, budget=2 * least(), progress=lambda done, total: seen.append((done, total)))
     assert seen == sorted(set(seen)) and len(seen) > 2 and {total for _, total in seen} == {seen[-1][0]}
 
     def enough(done: int, total: int) -> None:
@@ -281,9 +281,9 @@ BAD = [
 
 
 @pytest.mark.parametrize(("case", "message"), BAD, ids=[message[:30] for _, message in BAD])
-def test_errors_name_what_is_wrong(model: Transformer, case: dict, message: str) -> None:
+def test_errors_name_what_is_wrong(model: Transformer, case: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        losses(model, **{"tokens": TOKENS, **case})
+        losses(model, **dict[str, Any](tokens=TOKENS) | case)
 
 
 def test_dropout_would_make_every_number_another() -> None:

@@ -46,7 +46,7 @@ def test_all_paths_into_a_layer_are_the_head_but_for_the_mlp_between(model: Any,
     mlp = Edit("blocks.0.hook_mlp_out", instead=clean["blocks.0.hook_mlp_out"])
     with applied([*plans([SENDER])[0], mlp]), recording("hook_z") as off:
         model(TOKENS)
-    paths = [ablate.Path(SENDER, (1, head), into) for head in range(model.n_heads) for into in ("q", "k", "v")]  # type: ignore[arg-type]
+    paths = [ablate.Path(SENDER, (1, head), into) for head in range(model.n_heads) for into in ("q", "k", "v")]
     with applied(plans(paths)[0]), recording("hook_z") as cut:
         model(TOKENS)
     torch.testing.assert_close(cut["blocks.1.attn.hook_z"], off["blocks.1.attn.hook_z"], atol=5e-6, rtol=0)

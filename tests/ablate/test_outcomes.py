@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -33,8 +35,8 @@ TOKENS = torch.randint(0, 17, (4, 13), generator=torch.Generator().manual_seed(0
 OFF = [(0, 1), (1, 2)]
 
 
-def build(**fields: object) -> Transformer:
-    config = ModelConfig(**{**vars(CONFIG), **fields})  # type: ignore[arg-type]
+def build(**fields: Any) -> Transformer:
+    config = ModelConfig(**vars(CONFIG) | fields)
     return Transformer(config, seed=1).double().eval().requires_grad_(False)
 
 

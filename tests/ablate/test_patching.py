@@ -136,7 +136,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("changed", "says"), REFUSED)
 def test_refused(changed: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        tracer.patch(causal("GPT-2"), **{"clean": CLEAN, "corrupted": CORRUPTED, **changed})
+        tracer.patch(causal("GPT-2"), **dict[str, Any](clean=CLEAN, corrupted=CORRUPTED) | changed)
 
 
 def test_as_many_cells_go_together_as_the_budget_holds() -> None:

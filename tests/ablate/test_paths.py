@@ -26,7 +26,7 @@ ALL = [(sender, (layer, head), into) for sender in ((0, 1),) for layer in (1, 2)
 
 
 def build(**fields: Any) -> Transformer:
-    model = Transformer(ModelConfig(**{**WIDTHS, "init": InitConfig(attn=0.5), **fields}), seed=3).double().eval()
+    model = Transformer(ModelConfig(**WIDTHS | {"init": InitConfig(attn=0.5)} | fields), seed=3).double().eval()
     generator = torch.Generator().manual_seed(4)
     for name, weight in model.requires_grad_(False).named_parameters():
         if weight.ndim == 1:
@@ -69,7 +69,7 @@ def test_transformer_lens_agrees(fields: dict, into: Any) -> None:
             seen.append(patched)
             return patched.mean()
 
-        get_act_patch_direct_path(theirs, TOKENS, from_other, own, metric, 0, 1, into, verbose=False)  # type: ignore[arg-type]
+        get_act_patch_direct_path(theirs, TOKENS, from_other, own, metric, 0, 1, into, verbose=False)  # pyrefly: ignore[bad-argument-type]
     receivers = [(layer, head) for layer in (1, 2) for head in (0, 1)]
     for receiver, patched in zip(receivers, seen, strict=True):
         ours = run(model, [Path((0, 1), receiver, into)], "resample", seed=5)
@@ -122,7 +122,7 @@ def test_all_paths_and_the_direct_one_are_the_head(fields: dict, mode: str) -> N
 def test_later_receivers_read_the_stream_that_earlier_ones_changed() -> None:
     """With every path cut, layer by layer, layer 2 sees what it sees with the head off but for what the head wrote."""
     model = build(norm="none")
-    paths = [Path(sender, receiver, into) for sender, receiver, into in ALL]  # type: ignore[arg-type]
+    paths = [Path(sender, receiver, into) for sender, receiver, into in ALL]  # pyrefly: ignore[bad-argument-type]
     with applied(planner(model, TOKENS)(paths)[0]), recording("hook_pattern") as cut:
         model(TOKENS)
     with applied(planner(model, TOKENS)([(0, 1)])[0]), recording("hook_pattern") as off:

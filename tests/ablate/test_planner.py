@@ -168,7 +168,7 @@ def test_a_row_is_resampled_from_another_wherever_it_stands(model: Transformer, 
         close(ablate.losses(model, tokens, [FIRST], "resample", reference=reference, draws=1, seed=seed)[0],
               found.ablated)  # fmt: skip
         (edits,) = planner(model, tokens, "resample", reference=reference, draws=1, seed=seed)(FIRST)
-        assert not (edits[0].instead[:, :, 1] == z[:, :, 1]).all((1, 2)).any()  # type: ignore[index]
+        assert not (edits[0].instead[:, :, 1] == z[:, :, 1]).all((1, 2)).any()  # pyrefly: ignore[bad-index, unsupported-operation]
 
 
 def test_resampling_is_the_mean_of_its_draws_and_seeded(model: Transformer, tokens: torch.Tensor) -> None:

@@ -30,7 +30,7 @@ def circuit(*induction: tuple[int, int]) -> Transformer:
     eye = torch.eye(V).double()
     model.embed.W_E.zero_()[:, token] = eye
     model.pos_embed.W_pos.zero_()[:, place] = torch.eye(T).double()
-    model.unembed.W_U.zero_()[token] = eye  # pyright: ignore
+    model.unembed.W_U.zero_()[token] = eye  # pyrefly: ignore[not-callable]
     for block in model.blocks:
         assert block.attn.W_O is not None
         block.attn.W_O.mul_(0.02)

@@ -34,7 +34,7 @@ def build() -> Transformer:
             if "W_Q" in name or "W_K" in name:
                 weight.mul_(8)  # far from even
     model.tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<bos>"))
-    model.tokenizer.pre_tokenizer = Whitespace()  # type: ignore[assignment]
+    model.tokenizer.pre_tokenizer = Whitespace()
     return model.eval()
 
 

@@ -86,7 +86,7 @@ def test_score_sizes_are_of_the_keys_a_row_sees() -> None:
     np.testing.assert_allclose(score_sizes(scores, scores.tril() > 0), [0, math.sqrt(2), math.sqrt(6)], rtol=1e-12)
 
 
-CHANGES = {
+CHANGES: dict[str, dict[str, Any]] = {
     "no norm": {},
     "rms": {"norm": "rms"},
     "layer norm with gain": {"norm": "layer"},

@@ -202,7 +202,7 @@ def test_what_a_head_was_called_and_is_no_more(scores: dict[str, str], controls:
 )  # fmt: skip
 def test_what_cannot_be_a_role_is_refused(said: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=f"^role .*{why}"):
-        tracer.role(**{"name": "mine", "measure": "x", "at_least": 0.5} | said)
+        tracer.role(**dict[str, Any](name="mine", measure="x", at_least=0.5) | said)
 
 
 COPIER = tracer.role("copier", measure="x", at_least=0.5)

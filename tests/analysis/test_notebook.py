@@ -103,7 +103,7 @@ def test_a_model_of_others_is_shown(foreign: Path) -> None:
     model = tracer.load_hf(foreign)
     picture = tracer.show(model, "def f(x)")
     head, shares = cells(picture)
-    ids = [0, *model.tokenizer("def f(x)", add_special_tokens=False)["input_ids"]]  # type: ignore[operator]
+    ids = [0, *model.tokenizer("def f(x)", add_special_tokens=False)["input_ids"]]
     assert len(head["tokens"]) == len(ids) and head["tokens"][0] == "<bos>"
     assert np.abs(shares - patterns(model, ids)).max() < 1e-5
     assert mounts(picture)["atlas"]["template"]["layers"] == ["transformer.h.0.attn", "transformer.h.1.attn"]

@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ def tiny(directory: Path, **changes) -> TrainConfig:
     record = RecordConfig(every=2, snapshot_every=2, log_every=100, val_rows=4, repeat_rows=6)
     config = replace(TOY, run=str(directory), steps=6, device="cpu", record=record)
     model, rows = replace(TOY.model, d_model=16, n_ctx=24), replace(TOY.data, period_max=12)
-    return replace(config, **{"model": model, "data": rows, "optim": replace(TOY.optim, batch_size=4), **changes})
+    return replace(config, **dict[str, Any](model=model, data=rows, optim=replace(TOY.optim, batch_size=4)) | changes)
 
 
 @pytest.fixture(scope="module")

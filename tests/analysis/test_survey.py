@@ -318,8 +318,8 @@ def test_the_jobs_of_a_head_are_told_apart() -> None:
         attn.W_V.copy_(torch.eye(8)[None])
         assert attn.W_O is not None
         attn.W_O.copy_(torch.eye(8)[None])
-        model.unembed.W_U.zero_()  # type: ignore[union-attr]
-        model.unembed.W_U[1, 10:] = 4  # type: ignore[union-attr]
+        model.unembed.W_U.zero_()  # pyrefly: ignore[not-callable]
+        model.unembed.W_U[1, 10:] = 4  # pyrefly: ignore[unsupported-operation]
     generator = torch.Generator().manual_seed(0)
     low, high = (torch.randint(first, first + 10, (n, 12), generator=generator) for first, n in ((0, 90), (10, 30)))
     found = head_jobs(model, survey(model, torch.cat([low, high])), 0, 0)

@@ -160,7 +160,7 @@ def test_a_part_that_speaks_against_a_key_was_read_where_it_is_lowest(into: Any)
 def test_without_a_head_is_what_cutting_its_paths_gives(into: str) -> None:
     model = built(BASE)
     cut = [ablate.Path((0, 1), (2, 0), side) for side in ("q", "k") if into in (side, "both")]
-    found = without(model, TOKENS, 2, 0, 7, ["L0H1"], into)  # type: ignore[arg-type]
+    found = without(model, TOKENS, 2, 0, 7, ["L0H1"], into)  # pyrefly: ignore[bad-argument-type]
     with torch.no_grad(), recording("hook_pattern") as seen, applied(ablate.planner(model, TOKENS)(cut)[0]):
         model(TOKENS)
     np.testing.assert_allclose(found.recomputed, seen["blocks.2.attn.hook_pattern"][0, 0, 7], atol=1e-12)

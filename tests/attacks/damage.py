@@ -35,7 +35,7 @@ def values(directory: str, into: str) -> None:
             "resume": lambda: _tensors(run.resume_state()), "effects": lambda: run.effects["effect"].values.tobytes(),
             "steps": lambda: str(run.steps), "status": lambda: run.status,
         }  # fmt: skip
-        parts |= {f"weights {s}": lambda s=s: _tensors(run.model(s).state_dict()) for s in run.steps}  # type: ignore[attr-defined]
+        parts |= {f"weights {s}": lambda s=s: _tensors(run.model(s).state_dict()) for s in run.steps}  # pyrefly: ignore[missing-attribute]
         parts |= {f"state {s}": lambda s=s: _tensors(run.state(s)) for s in run.state_steps}
         names = list(map(str, run.trace.variables))
         parts |= {f"trace {n}": lambda n=n: _bytes(run.trace[n].values) for n in names}

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -134,7 +135,8 @@ def test_train_ls_resume(tmp_path, monkeypatch, capfd):
     assert exported.returncode == 0, exported.stderr
     assert exported.stdout == "GPT2LMHeadModel written: AutoModelForCausalLM.from_pretrained('out') opens it\n"
     run, prompt = open_run(tmp_path / "checkpoints" / "mine"), "5 6 7 5 6"
-    tokens = AutoTokenizer.from_pretrained(tmp_path / "out")(prompt, return_tensors="pt")["input_ids"]
+    tokenizer: Any = AutoTokenizer.from_pretrained(tmp_path / "out")
+    tokens = tokenizer(prompt, return_tensors="pt")["input_ids"]
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "out")(tokens).logits
     difference = {step: (theirs - run.model(step)(tokens)).abs().max() for step in (3, 5)}
     assert difference[3] < 2e-5 < difference[5]

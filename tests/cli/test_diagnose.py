@@ -20,7 +20,7 @@ from tracer.training.loop import train
 
 def one(kind: str = "scores", count: int = 1, evidence: str = "it is so") -> Finding:
     places = tuple((0, head) for head in range(count))
-    return Finding(kind, "watch", "A title", 1200, places, evidence, Advice("do this"), "ours")  # type: ignore[arg-type]
+    return Finding(kind, "watch", "A title", 1200, places, evidence, Advice("do this"), "ours")  # pyrefly: ignore[bad-argument-type]
 
 
 @pytest.mark.parametrize(

@@ -64,11 +64,12 @@ def specimens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of two-step runs: one layer, heads without W_O, smeared keys."""
     folder, toy = tmp_path_factory.mktemp("circuits"), PRESETS["induction"].config
     record = replace(toy.record, every=1, snapshot_every=1, val_rows=1, repeat_rows=2, text_prompts=1, repeat_prompts=1)
-    for name, changes in (
-        ("one", {"n_layers": 1, "mlp_hidden": (16,)}),
-        ("bare", {"attn_out": False}),
-        ("smeared", {"smear": "keys"}),
-    ):
+    kinds: dict[str, dict[str, Any]] = {
+        "one": {"n_layers": 1, "mlp_hidden": (16,)},
+        "bare": {"attn_out": False},
+        "smeared": {"smear": "keys"},
+    }
+    for name, changes in kinds.items():
         train(replace(
             toy, run=str(folder / "checkpoints" / name), steps=2, device="cpu", record=record,
             optim=replace(toy.optim, batch_size=2), model=replace(toy.model, **changes),

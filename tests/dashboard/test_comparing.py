@@ -263,7 +263,7 @@ def test_the_same_heads_are_off_on_both_sides(open_page: Open, small_run: Run, s
     for table, (_, tokens, where) in zip(tables, found.sequences(), strict=True):
         cells = [number(cell) for cell in re.findall(r"<td>([+−]?[\d.]+)", table)]
         effects = [effect(small_run.model(step), tokens, off) for step in (30, 10)]
-        means = [[e.clean[:, where].mean(), e.ablated[:, where].mean(), e.over(where).mean] for e in effects]
+        means: Any = [[e.clean[:, where].mean(), e.ablated[:, where].mean(), e.over(where).mean] for e in effects]
         np.testing.assert_allclose(np.reshape(cells, (2, 3)), means, atol=6e-4)
     assert "The same heads off in B" in written(app)
     assert f"Both read the same {len(found.repeat.tokens)} sequences" in written(app)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from streamlit.testing.v1 import AppTest
 
 from dashboard.state import Selection
@@ -19,9 +21,9 @@ def page() -> None:
     st.text(f"{state.among('measure', ['induction', 'entropy'])} of {state.read().measure}")
 
 
-def opened(**selection: object) -> AppTest:
+def opened(**selection: Any) -> AppTest:
     app = AppTest.from_function(page)
-    app.session_state["selection"] = Selection(**selection)  # type: ignore[arg-type]
+    app.session_state["selection"] = Selection(**selection)
     return app.run()
 
 

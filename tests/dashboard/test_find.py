@@ -194,7 +194,7 @@ def test_an_interrupted_run_of_kept_prompts_is_at_one_step(
     """Its last record came after the last patterns that it kept."""
     run = copy_run("cut", status="training")
     store = zarr.open_group(str(run.dir / "trace.zarr"), mode="r+")
-    store["step"][-1] = UNCOMMITTED  # type: ignore[index]
+    store["step"][-1] = UNCOMMITTED  # pyrefly: ignore[unsupported-operation]
     monkeypatch.setattr(prompts, "can_read", lambda _: False)
     share = "from dashboard.shared.export.page_file import draw_page_taking\ndraw_page_taking('find', 'Find')\n"
     app = opener(request, share)("find", run="cut")

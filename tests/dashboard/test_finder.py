@@ -117,11 +117,11 @@ def test_a_tick_of_a_live_run_lights_what_fits_now(
     run = copy_run("live", status="training")
     before, now = (run.trace["entropy"].values[row] for row in (-2, -1))
     store = zarr.open_group(str(run.dir / "trace.zarr"), mode="r+")
-    steps: np.ndarray = store["step"][:]  # type: ignore[index]
-    store["step"][-1] = UNCOMMITTED  # type: ignore[index]
+    steps: np.ndarray = store["step"][:]  # pyrefly: ignore[bad-assignment, bad-index]
+    store["step"][-1] = UNCOMMITTED  # pyrefly: ignore[unsupported-operation]
 
     def tick(draw: Callable[[], None], **_: Any) -> None:
-        store["step"][:] = steps  # type: ignore[index]
+        store["step"][:] = steps  # pyrefly: ignore[unsupported-operation]
         os.utime(run.dir / "run.json")
         draw()
 

@@ -97,7 +97,7 @@ def test_a_fork_that_begins_closes_its_form(place: Path, small_run: Run, open_pa
     app.text_input(key="fork_name").input("sprout")
     app.button(key="fork").click().run()  # before the page was drawn with the name
     assert not app.exception and "forking" not in app.session_state
-    assert [(one.name, "10" in one.process.args) for one in jobs.started()] == [("sprout", True)]  # type: ignore[operator]
+    assert [(one.name, "10" in one.process.args) for one in jobs.started()] == [("sprout", True)]  # pyrefly: ignore[not-iterable, unsupported-operation]
 
 
 def test_a_click_right_after_a_key_starts_what_was_typed(place: Path, open_page: Open, small_run: Run) -> None:
@@ -109,4 +109,4 @@ def test_a_click_right_after_a_key_starts_what_was_typed(place: Path, open_page:
     app.text_input(key="new_name").input("quick")
     app.button(key="train_new").click().run()
     (one,) = jobs.started()
-    assert one.name == "quick" and list(one.process.args)[-4:] == ["--seed", "3", "--steps", "7"]  # type: ignore[arg-type]
+    assert one.name == "quick" and list(one.process.args)[-4:] == ["--seed", "3", "--steps", "7"]  # pyrefly: ignore[bad-argument-type]

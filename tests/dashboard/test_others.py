@@ -79,7 +79,7 @@ def test_a_head_that_a_narrow_layer_lacks_is_never_in_focus(elsewhere: Path, ope
 
 def test_the_lines_for_where_the_code_is_do_what_they_say(elsewhere: Path, open_page: Open, patches: nn.Module) -> None:
     app = open_page("ablate", run="patches", layer=0, head=2)
-    scope = {"tracer": tracer, "model": patches.eval(), "inputs": torch.randn(2, 9, 16)}
+    scope: dict[str, Any] = {"tracer": tracer, "model": patches.eval(), "inputs": torch.randn(2, 9, 16)}
     with torch.no_grad():
         exec(app.code[0].value, scope)
     assert float((scope["before"] - scope["after"]).abs().max()) > 1e-4

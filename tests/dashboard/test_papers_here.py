@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 from streamlit.testing.v1 import AppTest
 
@@ -56,4 +57,4 @@ def test_results_are_read_without_running_a_paper(monkeypatch, tmp_path: Path) -
 
 
 def test_every_verdict_has_its_badge() -> None:
-    assert set(papers.BADGES) == set(PaperVerdict.__args__)
+    assert set(papers.BADGES) == set(get_args(PaperVerdict))

@@ -368,7 +368,7 @@ def test_a_change_is_trained_again_with_every_step(open_page, turning, copy_run,
 
     def replay(run: Run, *rest: object) -> Any:
         asked.append((run.name, *rest))
-        return Started(str(rest[-1]), run.dir, run.dir, None)  # type: ignore[arg-type]
+        return Started(str(rest[-1]), run.dir, run.dir, None)  # pyrefly: ignore[bad-argument-type]
 
     monkeypatch.setattr(jobs, "replay", replay)
     app = open_page("phases", run="turning")

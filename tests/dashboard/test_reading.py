@@ -63,7 +63,7 @@ def test_a_click_holds_a_token_and_reads_it_exactly(open_page: Open, small_run: 
     assert found and int(found[1]) == row.argmax() and float(found[2]) == pytest.approx(row.max(), abs=1e-6)
     app.session_state["reading"] = {"pick": [None, [0, 3]]}
     app.run()
-    assert app.session_state["selection"].token is None and exactly(app).startswith("Pin a token")
+    assert app.session_state["selection"].token is None and exactly(app).startswith("Pin a token")  # pyrefly: ignore[unnecessary-comparison]
 
 
 def test_a_click_on_a_square_moves_the_focus_and_a_token_does_not(open_page: Open) -> None:

@@ -83,7 +83,7 @@ def test_the_speed_is_the_median_of_the_last_records(recorded: list[float], ms: 
 
 
 def test_a_time_that_is_none() -> None:
-    assert when("yesterday") is None and when(None) is None  # type: ignore[arg-type]
+    assert when("yesterday") is None and when(None) is None  # pyrefly: ignore[bad-argument-type]
     assert when("0001-01-01T00:00:00+14:00") is None  # before the first day there is
     found = when("2026-11-21T02:34:37+00:00")
     assert found is not None and found.timestamp() == 1795228477
@@ -220,7 +220,7 @@ def test_a_second_demo_gets_a_name_of_its_own(
     monkeypatch.setattr(jobs, "train", lambda _, name, *rest: asked.append(name))
     app = open_page("runs")
     app.button(key="train_demo").click().run()
-    making = [Started("demo-0-2", tmp_path, tmp_path, None)]  # type: ignore[arg-type]
+    making = [Started("demo-0-2", tmp_path, tmp_path, None)]  # pyrefly: ignore[bad-argument-type]
     monkeypatch.setattr(jobs, "making", lambda: making)
     app.button(key="train_demo").click().run()
     assert asked == ["demo-0-2"]
@@ -280,7 +280,7 @@ def test_a_process_is_shown_before_its_run_is_there(
     log = tmp_path / "log"
     log.write_text("reading the text\n")
     process = Ended(None)
-    one = Started("new", tmp_path / "new", log, process)  # type: ignore[arg-type]
+    one = Started("new", tmp_path / "new", log, process)  # pyrefly: ignore[bad-argument-type]
     monkeypatch.setitem(jobs._STARTED, tmp_path / "new", one)
     app = open_page("runs")
     assert "starting" in written(app) and "reading the text" in written(app)

@@ -38,7 +38,7 @@ OPEN = {"cards": tuple(SPECIMENS)}
 
 def narrow(config: TrainConfig, run: Path, steps: int, width: int = 16) -> TrainConfig:
     """A narrow specimen on random tokens, so that no text has to be read."""
-    hidden = {k: (8,) * len(getattr(config.model, k)) for k in ("mlp_hidden", "unembed_hidden")}
+    hidden: dict[str, Any] = {k: (8,) * len(getattr(config.model, k)) for k in ("mlp_hidden", "unembed_hidden")}
     return replace(
         config, run=str(run), steps=steps, device="cpu",
         model=replace(config.model, d_model=width, n_ctx=16, **hidden),
@@ -229,7 +229,7 @@ def test_pages_that_ask_at_once_read_one_folder() -> None:
 def test_a_run_of_ones_own_takes_the_place_of_a_shipped_one(nothing: Path) -> None:
     ((setting, there),) = reading.with_shipped({}, SERIES).items()
     mine = object()
-    found = reading.with_shipped({setting: {"multi-head": mine}}, SERIES)[setting]  # type: ignore[dict-item]
+    found = reading.with_shipped({setting: {"multi-head": mine}}, SERIES)[setting]  # pyrefly: ignore[bad-assignment]
     assert found["multi-head"] is mine and set(found) == set(there) == set(SERIES) and reading.is_small(setting)
 
 

@@ -27,7 +27,7 @@ def controlled(run: Run, stands_out: tuple[int, int] | None = None) -> Run:
     control = scores + 0.01
     if stands_out is not None:
         control[:, *stands_out] = scores[:, *stands_out] - 0.2
-    store["induction"][:], store["induction_control"][:] = scores, control  # type: ignore[index]
+    store["induction"][:], store["induction_control"][:] = scores, control  # pyrefly: ignore[unsupported-operation]
     return run
 
 

@@ -13,8 +13,8 @@ LETTERS = {0: "a", 1: "b", 4: "c", 5: "d"}
 TOKENIZERS: dict[str, Any] = {
     "tokenizers": Tokenizer(models.WordLevel({text: i for i, text in LETTERS.items()}, unk_token="a")),
     "LookupError": lambda ids: "".join(LETTERS[i] for i in ids),
-    "TypeError": lambda ids: "".join(LETTERS.get(i) for i in ids),  # type: ignore[arg-type, misc]
-    "AttributeError": lambda ids: LETTERS.get(ids[0]).lower(),  # type: ignore[union-attr]
+    "TypeError": lambda ids: "".join(LETTERS.get(i) for i in ids),  # pyrefly: ignore[no-matching-overload]
+    "AttributeError": lambda ids: LETTERS.get(ids[0]).lower(),  # pyrefly: ignore[missing-attribute]
 }
 
 

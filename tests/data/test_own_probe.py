@@ -87,7 +87,7 @@ def test_names_are_taken_once() -> None:
         ("math:pi", "give tracer.Probe by name"), (Probe(TOKENS), "give tracer.Probe by name"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=why):
-            given_probes(probes)  # type: ignore[arg-type]
+            given_probes(probes)
     with pytest.raises(ValueError, match="measure other: there is no probe 'there'"):
         OwnRecord.given(other, {"p": Probe(TOKENS)}, print)
     with pytest.raises(ValueError, match="two are called p_loss"):

@@ -126,4 +126,4 @@ def test_no_row_of_the_demo_can_be_told_by_its_first_token(name, tmp_path):
     (tmp_path / "text.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 400)
     config = replace(PRESETS[name].config.data, corpus=str(tmp_path), vocab_size=300)
     d = data.build(config, n_ctx=64, seed=0)
-    assert (d.train(0, 500)[:, 0] == d.bos).all() and (d.val(50)[:, 0] == d.bos).all()
+    assert d.bos is not None and (d.train(0, 500)[:, 0] == d.bos).all() and (d.val(50)[:, 0] == d.bos).all()

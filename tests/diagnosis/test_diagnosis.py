@@ -148,19 +148,19 @@ def test_updates_out_of_band(ratios: tuple[float, float], titles: list[str]) -> 
     assert [f.title for f in updates({}, trace(update_ratio=np.tile(ratios, (N, 1))))] == titles
 
 
-def trained(tmp_path: Path, name: str, steps: int, optim: dict[str, Any] | None = None, **model: object) -> Run:
+def trained(tmp_path: Path, name: str, steps: int, optim: dict[str, Any] | None = None, **model: Any) -> Run:
     """A specimen, narrow and short, on random tokens so that no text has to be read."""
     config = preset(name).config
-    size = {
+    size: dict[str, Any] = {
         "d_model": 32,
         "n_ctx": 16,
         **{k: (64, 64) for k in ("mlp_hidden", "unembed_hidden") if getattr(config.model, k)},
     }
     config = replace(
         config, run=str(tmp_path / name), steps=steps, device="cpu",
-        model=replace(config.model, **{**size, **model}),
+        model=replace(config.model, **size | model),
         data=replace(config.data, corpus="repeated-random", vocab_size=64, period_min=4, period_max=7),
-        optim=replace(config.optim, **{"batch_size": 16, **(optim or {})}),
+        optim=replace(config.optim, **dict[str, Any](batch_size=16) | (optim or {})),
         record=replace(config.record, every=5, snapshot_every=50, val_rows=8),
     )  # fmt: skip
     return train(config, preset=name, quiet=True)
@@ -183,13 +183,13 @@ def too_fast(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return toy(tmp_path_factory.mktemp("fast"), steps=60, lr=0.5)
 
 
-def toy(folder: Path, steps: int, **optim: object) -> Run:
+def toy(folder: Path, steps: int, **optim: Any) -> Run:
     config = preset("induction").config
     config = replace(
         config, run=str(folder / "toy"), steps=steps, device="cpu",
         model=replace(config.model, d_model=32, n_ctx=24),
         data=replace(config.data, period_min=4, period_max=10),
-        optim=replace(config.optim, batch_size=16, **{"clip": None, **optim}),
+        optim=replace(config.optim, batch_size=16, **dict[str, Any](clip=None) | optim),
         record=replace(config.record, every=5, snapshot_every=50, val_rows=8),
     )  # fmt: skip
     return train(config, quiet=True)

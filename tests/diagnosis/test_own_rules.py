@@ -109,7 +109,8 @@ def test_one_that_goes_wrong_is_said_and_the_rest_is_diagnosed(rule: Any, why: s
 
 def test_one_name_that_it_needs_is_one_name(short_toy: Path) -> None:
     assert one_need.row.needs == ("induction",)
-    assert [one.kind for one in tracer.diagnose(tracer.open_run(short_toy), one_need)].count("one_need") == 1
+    kinds: list[str] = [one.kind for one in tracer.diagnose(tracer.open_run(short_toy), one_need)]
+    assert kinds.count("one_need") == 1
     with pytest.raises(ValueError, match="needs=5 is no name"):
         tracer.rule(needs=(5,))(gives_nothing)
     unread = tracer.rule(needs="prompt")(gives_nothing)  # of text: no number, and no error
@@ -164,4 +165,4 @@ def test_a_name_of_ours_and_a_word_for_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="rule dead: the name is taken"):
         tracer.rule(dead)
     with pytest.raises(ValueError, match="severity='worse' is neither 'bad' nor 'watch'"):
-        tracer.rule(mine, severity="worse")  # type: ignore[arg-type]
+        tracer.rule(mine, severity="worse")  # pyrefly: ignore[bad-argument-type]

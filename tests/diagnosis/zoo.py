@@ -28,6 +28,7 @@ from tests.diagnosis.harm import (
     withhold,
     zero,
 )  # fmt: skip
+from tests.diagnosis.watched import Case
 from tracer.config import DataConfig, InitConfig, ModelConfig, OptimConfig, RecordConfig, TrainConfig
 from tracer.diagnosis import Kind
 from tracer.store import Run
@@ -58,7 +59,7 @@ class Animal:
     """Does the evidence leave one cause? Else the finding has to name several, and what tells them apart."""
     settings: dict[str, Any] = field(default_factory=dict)
     hurt: Hurt | None = None
-    watched: watched.Case | None = None
+    watched: Case | None = None
 
     def train(self, folder: Path, seed: int = 0) -> Run:
         """Make the run; no two seeds share weights or batches."""
@@ -78,7 +79,7 @@ def config(folder: Path, seed: int, **settings: Any) -> TrainConfig:
     settings = dict(settings)
     if settings.setdefault("corpus", "text") == "text":
         settings["corpus"], settings["vocab_size"] = str(text(folder)), 257
-    base = {
+    base: dict[str, Any] = {
         "model": ModelConfig(n_layers=2, n_heads=2, d_model=16, n_ctx=16),
         "data": DataConfig(corpus="text", vocab_size=16, period_min=3, period_max=6),
         "optim": OptimConfig(name="adamw", lr=1e-2, batch_size=16, warmup=0),
@@ -88,7 +89,7 @@ def config(folder: Path, seed: int, **settings: Any) -> TrainConfig:
     for part, value in base.items():
         mine = {name: settings.pop(name) for name in list(settings) if name in value.__dataclass_fields__}
         base[part] = replace(value, **mine)
-    return TrainConfig(**{"steps": 48, "device": "cpu", "seed": seed, **settings, **base})
+    return TrainConfig(**dict[str, Any](steps=48, device="cpu", seed=seed) | settings | base)
 
 
 WORDS = {"the": "a cat dog bird fish", "cat": "sat ran slept", "dog": "ran barked", "bird": "sang flew", "fish": "swam"}
@@ -107,12 +108,12 @@ def text(folder: Path) -> Path:
 
 def sick(title: str, how: str, expected: str, hurt: Hurt | None = None, says: str = "", remedy: bool = True,
          may: frozenset[Kind] = frozenset(), **settings: Any) -> Animal:  # fmt: skip
-    return Animal(title, how, frozenset(expected.split()), may, says, remedy, settings, hurt)  # type: ignore[arg-type]
+    return Animal(title, how, frozenset(expected.split()), may, says, remedy, settings, hurt)  # pyrefly: ignore[bad-argument-type]
 
 
 def other(name: str, how: str, expected: str, case: watched.Case, says: str = "", remedy: bool = False,
           may: frozenset[Kind] = frozenset()) -> Animal:  # fmt: skip
-    return Animal(name, how, frozenset(expected.split()), may, says, remedy, watched=case)  # type: ignore[arg-type]
+    return Animal(name, how, frozenset(expected.split()), may, says, remedy, watched=case)  # pyrefly: ignore[bad-argument-type]
 
 
 SHARP: frozenset[Kind] = frozenset({"vanishing", "scores", "unigram"})
@@ -136,7 +137,7 @@ LEARNED: dict[str, Any] = {**REPEATS, "period_max": 4, "lr": 2e-2, "steps": 100,
 SICK = (
     sick("silent", "W_V = W_O = 0 in all heads", "dead unigram", zero("W_V", "W_O"), RANDOM, **COUNTED),
     sick("silent-sgd", "the same, one layer, SGD", "dead unigram", zero("W_V", "W_O"), RANDOM, n_layers=1, name="sgd",
-         weight_decay=0.0, **{**COUNTED, "lr": 0.1}),
+         weight_decay=0.0, **COUNTED | {"lr": 0.1}),
     sick("silent-text", "the same on text, where a token tells the next: only attention is sick", "dead",
          zero("W_V", "W_O"), RANDOM, norm="layer", mlp_hidden=(32,)),
     sick("silent-layer", "the same in the second layer of two", "dead", zero("W_V", "W_O", layers=(1,)), RANDOM,

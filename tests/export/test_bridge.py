@@ -26,7 +26,7 @@ TOKENS = torch.randint(0, 17, (3, 12), generator=torch.Generator().manual_seed(1
 
 
 def changes(**fields: Any) -> ModelConfig:
-    return ModelConfig(**{**WIDTHS, "init": INIT, **fields})
+    return ModelConfig(**WIDTHS | {"init": INIT} | fields)
 
 
 def close(config: ModelConfig) -> float:

@@ -26,7 +26,7 @@ FLOAT32_INSIDE = ("Llama", "Arcee", "Starcoder2")  # their RMSNorm or their rota
 
 
 def changes(**fields: Any) -> ModelConfig:
-    return ModelConfig(**{**WIDTHS, "init": InitConfig(embed=1.0, pos=0.7, attn=0.25, unembed=0.5), **fields})
+    return ModelConfig(**WIDTHS | {"init": InitConfig(embed=1.0, pos=0.7, attn=0.25, unembed=0.5)} | fields)
 
 
 def error(model: Transformer, theirs: Any) -> float:
@@ -232,7 +232,7 @@ def test_what_is_opened_from_disk_is_the_same(name: str, tmp_path) -> None:
     names = {path.name for path in (tmp_path / "new").iterdir()}
     assert names >= {"config.json", "model.safetensors", "generation_config.json", "tokenizer.json"}
     theirs: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "new")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "new")
+    tokenizer: Any = AutoTokenizer.from_pretrained(tmp_path / "new")
     assert error(model, theirs) < 2e-5
     assert len(tokenizer) == theirs.config.vocab_size == config.d_vocab
     encoded = tokenizer("def f(", return_tensors="pt")
@@ -249,7 +249,8 @@ def test_what_is_opened_from_disk_is_the_same(name: str, tmp_path) -> None:
 )
 def test_their_tokenizer_gives_our_prompts(tokenizer: Any, text: str, tmp_path) -> None:
     huggingface_tokenizer(tokenizer, 64).save_pretrained(tmp_path)
-    theirs, ours = AutoTokenizer.from_pretrained(tmp_path), encode_prompt(tokenizer, text, 64).tokens
+    theirs: Any = AutoTokenizer.from_pretrained(tmp_path)
+    ours = encode_prompt(tokenizer, text, 64).tokens
     assert theirs(text)["input_ids"] == ours
     assert theirs.decode(ours, skip_special_tokens=True) == tokenizer.decode(ours)
     assert theirs.bos_token_id == theirs.eos_token_id == 0 and theirs.model_max_length == 64

@@ -66,7 +66,7 @@ def unfolded(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def named_axis(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """In NumPy's word for it."""
     q, k, v = (t.transpose(1, 2) for t in (q, k, v))
-    return (torch.softmax(q @ k.mT / 2, axis=-1) @ v).transpose(1, 2)  # type: ignore[call-overload]
+    return (torch.softmax(q @ k.mT / 2, axis=-1) @ v).transpose(1, 2)  # pyrefly: ignore[missing-argument, unexpected-keyword]
 
 
 def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -129,7 +129,7 @@ class Tutorial(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         for layer in self.layers:
             assert isinstance(layer, nn.ModuleDict)
-            x = x + layer["proj"](torch.cat([head(x) for head in layer["heads"]], -1))  # type: ignore[arg-type]
+            x = x + layer["proj"](torch.cat([head(x) for head in layer["heads"]], -1))  # pyrefly: ignore[not-iterable]
         return x
 
 
@@ -146,7 +146,7 @@ def test_single_heads_in_a_list_are_one_layer(flash: bool) -> None:
             with applied([Edit("blocks.1.attn.hook_v", (3,)), *plan({(0, 1), (0, 2)}, "zero")]):
                 off = model(x)
             for i, head in ((0, 1), (0, 2), (1, 3)):
-                model.layers[i]["proj"].weight[:, 4 * head : 4 * head + 4] = 0  # type: ignore[index]
+                model.layers[i]["proj"].weight[:, 4 * head : 4 * head + 4] = 0  # pyrefly: ignore[bad-index]
         assert (off - model(x)).abs().max() < 2e-6
     assert [(one.name, one.n_heads, one.causal) for one in watcher.layers] == [
         ("layers.0.heads", 4, True), ("layers.1.heads", 4, True),
@@ -157,7 +157,7 @@ def test_single_heads_in_a_list_are_one_layer(flash: bool) -> None:
         for i in range(2)
         for tap in kept
     }
-    v = torch.stack([head.value(x) for head in model.layers[0]["heads"]], 2)  # type: ignore[index, operator]
+    v = torch.stack([head.value(x) for head in model.layers[0]["heads"]], 2)  # pyrefly: ignore[bad-index]
     assert torch.equal(seen["blocks.0.attn.hook_v"], v)
 
 

@@ -24,7 +24,7 @@ from tracer.store.schema import problem
 
 IDS = torch.randint(24, (2, 20), generator=torch.Generator().manual_seed(0))
 LAID = tracer.Layout(**LAYOUT)
-KINDS = {
+KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "positions": ({}, {}),
     "halves": ({"rotary": "halves"}, {"rotary": "halves", "has_positions": False}),
     "pairs, shared keys": ({"rotary": "pairs", "kv_heads": 2}, {"rotary": "pairs", "has_positions": False}),
@@ -163,9 +163,9 @@ def test_a_norm_that_is_a_function_is_named_by_it(name: str) -> None:
             return function(x, x.shape[-1:])
 
     model = Mine()
-    model.last = Plain()  # type: ignore[assignment]
+    model.last = Plain()  # pyrefly: ignore[bad-assignment]
     for floor in model.tower:
-        floor.before = floor.look.of_query = floor.look.of_key = Plain()  # type: ignore[union-attr]
+        floor.before = floor.look.of_query = floor.look.of_key = Plain()  # pyrefly: ignore[missing-attribute]
     laid = replace(LAID, final=name, norm=name, own_norms=(name, name))
     assert tracer.load_hf(model, layout=laid).why_no_stream == ""
 

@@ -58,7 +58,7 @@ def test_scores_from_weights_and_stream_give_the_patterns(known: tuple[Any, Resi
 def test_a_score_is_a_sum_over_pairs_of_parts(known: tuple[Any, ResidualStream]) -> None:
     model, stream = known
     layer, (query, key) = stream.layers[2], ([6], [3])
-    q, k = (torch.cat([layer.read(into, 1, stream.parts(2, at), at), layer.constant(into, 1, at)[None]])  # type: ignore[arg-type]
+    q, k = (torch.cat([layer.read(into, 1, stream.parts(2, at), at), layer.constant(into, 1, at)[None]])
             for into, at in (("q", query), ("k", key)))  # fmt: skip
     table = torch.einsum("abpd,cbpd->acb", q, k) * layer.weights.scale
     torch.testing.assert_close(table.sum((0, 1)), layer.scores(1)[:, 6, 3], **CLOSE)

@@ -113,7 +113,7 @@ def test_a_function_is_given_by_its_name_or_itself(monkeypatch: pytest.MonkeyPat
 
 @torch.no_grad()
 @pytest.mark.parametrize("positions", ["learned", "rotary"])
-def test_perfect_previous_is_the_word_previous(positions: str) -> None:
+def test_perfect_previous_is_the_word_previous(positions: Any) -> None:
     """By every way through a model: logits, thumbs, sweeps from the shared prefix, and beside other clamps."""
     ours = clamped(f"L0H2 = {HERE}:previous", "L0H1 no-previous", positions=positions)
     word = clamped("L0H2 previous", "L0H1 no-previous", positions=positions)

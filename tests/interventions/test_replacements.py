@@ -35,7 +35,7 @@ def test_the_mean_leaves_the_row_itself_out() -> None:
         where = torch.tensor(own)
         found = mean_of_others(reference.sum(0), 3, reference[where], where)
         assert found.flatten().tolist() == wanted
-        assert replacement(TAP, "mean", {TAP: reference}, where).flatten().tolist() == wanted  # pyright: ignore
+        assert replacement(TAP, "mean", {TAP: reference}, where).flatten().tolist() == wanted  # pyrefly: ignore[missing-attribute]
     assert replacement(TAP, "paired", {TAP: reference}, torch.tensor([2, 0, 1])) is reference
 
 

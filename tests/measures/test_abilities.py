@@ -7,7 +7,7 @@ import pytest
 from tracer.config import ModelConfig
 from tracer.measures.abilities import ALONE, OF_HEADS, OPENED, of_others, of_ours
 
-PLAIN = {"n_layers": 2, "n_heads": 2, "d_model": 8, "n_ctx": 16}
+PLAIN: dict[str, Any] = {"n_layers": 2, "n_heads": 2, "d_model": 8, "n_ctx": 16}
 ALL = ["composition", "composition_curve", "vocabulary", "trigrams", "positions"]
 
 
@@ -35,14 +35,14 @@ ALL = ["composition", "composition_curve", "vocabulary", "trigrams", "positions"
         ({"mlp_hidden": (4,), "positions": "learned"}, {}),
     ],
 )  # fmt: skip
-def test_what_a_model_of_ours_does_not_allow(change: dict[str, object], expected: dict[str, str]) -> None:
+def test_what_a_model_of_ours_does_not_allow(change: dict[str, Any], expected: dict[str, str]) -> None:
     found: dict[Any, str] = {**of_ours(ModelConfig(**{**PLAIN, **change}))}
     assert list(found) == [*ALL, *(name for name in expected if name not in ALL)]
     assert {name for name, reason in found.items() if reason} == set(expected)
     assert all(found[name].startswith(start) for name, start in expected.items())
 
 
-OTHERS = {"n_layers": 2, "no_code": "", "no_stream": "", "no_positions": "", "opened": False}
+OTHERS: dict[str, Any] = {"n_layers": 2, "no_code": "", "no_stream": "", "no_positions": "", "opened": False}
 ALWAYS = {"recipe", "resume", "held_out", "tokenizer", "value_norms", "entropy_bound", "states"}
 
 
@@ -71,7 +71,7 @@ ALWAYS = {"recipe", "resume", "held_out", "tokenizer", "value_norms", "entropy_b
         }),
     ],
 )  # fmt: skip
-def test_what_the_model_of_others_does_not_allow(change: dict[str, object], expected: dict[str, str]) -> None:
+def test_what_the_model_of_others_does_not_allow(change: dict[str, Any], expected: dict[str, str]) -> None:
     found: dict[Any, str] = {**of_others(**{**OTHERS, **change})}
     assert {name: reason for name, reason in found.items() if reason and name not in ALWAYS} == expected
     assert all(found[name] for name in ALWAYS)

@@ -57,7 +57,7 @@ def test_an_import_that_fails_leaves_nothing_behind(alone: None) -> None:
     with pytest.raises(ModuleNotFoundError), deferring("wave"):
         import wave  # noqa: F401
 
-        import no_such_module  # noqa: F401  # pyright: ignore[reportMissingImports]
+        import no_such_module  # noqa: F401  # pyrefly: ignore[missing-import]
     assert "wave" not in sys.modules and not any(isinstance(one, Absent) for one in sys.modules.values())
 
 

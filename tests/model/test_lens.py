@@ -16,7 +16,7 @@ from tests.small import TOKENS, build, changes
 from tracer.interventions.edits import recording
 from tracer.model import Norm, Transformer
 
-SUMS = {
+SUMS: dict[str, dict[str, Any]] = {
     "rms": {},
     "layer": {"norm": "layer"},
     "no gain": {"norm": "layer", "norm_gain": False},

@@ -25,7 +25,7 @@ TOKENS = torch.randint(0, 17, (3, 11), generator=torch.Generator().manual_seed(1
 
 
 def changes(**fields: Any) -> ModelConfig:
-    return ModelConfig(**{**WIDTHS, "init": InitConfig(embed=1.0, pos=0.7, attn=0.3), **fields})
+    return ModelConfig(**WIDTHS | {"init": InitConfig(embed=1.0, pos=0.7, attn=0.3)} | fields)
 
 
 NATIVE = {

@@ -8,6 +8,7 @@ import tomllib
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -83,11 +84,11 @@ def seen(n_layers: int, n_heads: int, n: int, strings: list[str] | None = None) 
     )  # fmt: skip
 
 
-def made(shown: PromptPatterns, told: portable.Told | None = None, **options: object) -> str:
+def made(shown: PromptPatterns, told: portable.Told | None = None, **options: Any) -> str:
     shape = shown.thumbs.shape[:2]
     measures = {"induction": np.linspace(0, 1, np.prod(shape)).reshape(shape)}
-    given = {"measures": measures, "scales": {"induction": Scale("Induction score")}, "focus": (0, 0), **options}
-    return portable.heads_file(shown, told or portable.Told("demo", "1.0", 400), measure="induction", **given)  # type: ignore[arg-type]
+    given: dict[str, Any] = {"measures": measures, "scales": {"induction": Scale("Induction score")}, "focus": (0, 0)}
+    return portable.heads_file(shown, told or portable.Told("demo", "1.0", 400), measure="induction", **given | options)
 
 
 def held(text: str) -> dict[str, dict]:

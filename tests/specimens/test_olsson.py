@@ -51,8 +51,8 @@ def copier() -> Transformer:
     attn, eye = model.blocks[0].attn, torch.eye(65)
     for weight, size in ((model.embed.W_E, 1), (attn.W_Q[0], 50), (attn.W_K[0], 1), (attn.W_V[0], 1)):
         weight.copy_(size * eye)
-    attn.W_O[0].copy_(2 * eye)  # type: ignore[index]
-    model.unembed.W_U.copy_(20 * eye)  # type: ignore[union-attr, operator]
+    attn.W_O[0].copy_(2 * eye)  # pyrefly: ignore[unsupported-operation]
+    model.unembed.W_U.copy_(20 * eye)  # pyrefly: ignore[not-callable]
     attn.a_smear.fill_(-40.0)
     return model
 

@@ -35,7 +35,7 @@ def figure(runs: object) -> float:
 
 
 def claim(**fields: Any) -> tracer.Claim:
-    return tracer.Claim(**{"text": "c", "needs": ("a",), "figure": figure, "within": (0.0, 1.0), **fields})
+    return tracer.Claim(**dict[str, Any](text="c", needs=("a",), figure=figure, within=(0.0, 1.0)) | fields)
 
 
 def said(*figures: float, controls: tuple[float, ...] = ()) -> dict[int, SeedAnswer]:

@@ -208,13 +208,13 @@ def kept() -> tuple[list[dict[str, Outcome]], dict[str, list[Check]]]:
 def as_it_was(one: dict[str, Any]) -> Outcome:
     loss = math.nan if one["loss"] is None else one["loss"]
     start, end = (math.nan if share is None else share for share in one["apart"])
-    return Outcome(**{**one, "loss": loss, "apart": (start, end)})
+    return Outcome(**one | {"loss": loss, "apart": (start, end)})
 
 
 def test_the_document_is_made_from_the_figures_that_were_kept(kept: tuple[Any, Any]) -> None:
     document, text = ((DOCS / name).read_text() for name in ("specimens.md", "specimens.json"))
     assert document[document.index(f"## {TUTORIALS[0]}\n") :] == tables(*kept)
-    drift = [Drift(**{**one, "outcome": as_it_was(one["outcome"])}) for one in json.loads(text)["drift"]]
+    drift = [Drift(**one | {"outcome": as_it_was(one["outcome"])}) for one in json.loads(text)["drift"]]
     assert text == as_json(*kept, drift) + "\n"  # nothing in it is of another version
     assert drift_said(drift) in document
     assert set(TRAINED) == set(kept[0][0])

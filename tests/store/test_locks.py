@@ -56,7 +56,7 @@ def test_a_run_that_goes_away_while_it_is_written_is_not_made_again(
     def go(rows: object) -> None:
         monkeypatch.undo()
         place.rename(tmp_path / "there") if what == "moved away" else shutil.rmtree(place)
-        writer.trace.write(rows)  # type: ignore[union-attr,arg-type]
+        writer.trace.write(rows)  # pyrefly: ignore[missing-attribute]
 
     monkeypatch.setattr(writer.trace, "write", go)
     writer.record(3, {"loss": np.array(1.0)})

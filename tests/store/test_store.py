@@ -277,7 +277,7 @@ def test_write_bytes_leaves_the_old_file_when_it_fails(tmp_path):
     path = tmp_path / "f"
     write_bytes(path, b"old")
     with pytest.raises(TypeError):
-        write_bytes(path, "not bytes")  # type: ignore[arg-type]
+        write_bytes(path, "not bytes")
     assert path.read_bytes() == b"old" and [p.name for p in tmp_path.iterdir()] == ["f"]
 
 

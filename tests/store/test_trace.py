@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ def writer(tmp_path):
     return TraceWriter.create(tmp_path / "t.zarr", 5, VARIABLES, {"param": (("param",), np.array(["W", "b.c"]), {})})
 
 
-def row(value):
+def row(value) -> dict[str, Any]:
     return {"a": np.float32(value), "b": np.full((2, 3), value), "pattern": np.full((4, 4), value)}
 
 

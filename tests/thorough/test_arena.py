@@ -21,8 +21,8 @@ ALL = {"ioi": templates.ioi, "greater_than": templates.greater_than, "docstring"
 def words() -> Tokenizer:
     """Byte-level, each word with the space before it one token, as those of GPT-2 mostly are."""
     made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
-    made.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
     texts = [text for make in ALL.values() for text in (*make(400).clean, *make(400).corrupted)]
     texts += [f"{year}" for year in range(100)] * 3
     trainer = trainers.BpeTrainer(

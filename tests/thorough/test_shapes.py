@@ -38,7 +38,7 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     try:
         check_signatures(["signed_by_a_test"])
         sys.path.insert(0, str(folder))
-        import signed_by_a_test  # pyright: ignore[reportMissingImports]
+        import signed_by_a_test  # pyrefly: ignore[missing-import]
     finally:
         sys.path.remove(str(folder))
         sys.meta_path[:] = hooks

@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ def tiny(directory: Path, **changes) -> TrainConfig:
     record = RecordConfig(every=1, snapshot_every=4, log_every=100, val_rows=4, repeat_rows=8)
     config = replace(TOY, run=str(directory), steps=12, device="cpu", record=record)
     model, data = replace(TOY.model, d_model=16, n_ctx=24), replace(TOY.data, period_max=12)
-    return replace(config, **{"model": model, "data": data, "optim": replace(TOY.optim, batch_size=4), **changes})
+    return replace(config, **dict[str, Any](model=model, data=data, optim=replace(TOY.optim, batch_size=4)) | changes)
 
 
 @pytest.fixture(scope="module")

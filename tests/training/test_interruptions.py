@@ -4,6 +4,7 @@ import errno
 import json
 import signal
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ def test_a_second_signal_while_the_first_is_heard():
     def hangs(*_):
         raise AssertionError(f"before line {line} the handler of the first signal waits for the second's")
 
-    def meanwhile(_frame, event, _arg):
+    def meanwhile(_frame, event, _arg) -> Any:
         lines.append(event) if event == "line" else None
         if len(lines) == line + 1 and not came:
             came.append(line)

@@ -270,7 +270,7 @@ def test_json_of_a_run_is_plain(finished):
     meta = json.loads((finished.dir / "run.json").read_text())
     assert meta["format"] == FORMAT and meta["seed"] == 0 and meta["corpus"]["hash"] and meta["versions"]["torch"]
     assert os.path.getsize(finished.dir / "tokenizer.json") > 0
-    assert ModelConfig(**{**meta["config"]["model"], "init": TOY.model.init, "mlp_hidden": (), "unembed_hidden": ()})
+    assert ModelConfig(**meta["config"]["model"] | {"init": TOY.model.init, "mlp_hidden": (), "unembed_hidden": ()})
     assert ablate.effect(finished.model(), probes.repeated(65, 40).tokens, [(1, 0)]).delta.shape == (32, 39)
 
 
@@ -308,7 +308,7 @@ def test_the_factor_of_clipping_is_torchs(tmp_path: Path) -> None:
         for parameter in job.raw.parameters():
             parameter.grad = torch.zeros_like(parameter)
         alone = torch.nn.Parameter(torch.zeros(1))
-        job.raw.get_parameter("blocks.0.attn.W_Q").grad[0, 0, 0] = size  # type: ignore[index]
+        job.raw.get_parameter("blocks.0.attn.W_Q").grad[0, 0, 0] = size
         alone.grad = torch.tensor([size])
         factor = float(loop.update(job, 0)[1])
         torch.nn.utils.clip_grad_norm_([alone], 1e-6)

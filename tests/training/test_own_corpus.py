@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("named_here_alone")
 CORPUS = "tests.own_data:Addition"
 
 
-def small(directory: Path, **changes: object) -> TrainConfig:
+def small(directory: Path, **changes: Any) -> TrainConfig:
     config = replace(
         TOY, run=str(directory), steps=8, device="cpu", model=replace(TOY.model, d_model=16, n_ctx=4, n_heads=2),
         record=RecordConfig(every=2, snapshot_every=4, log_every=4, val_rows=8, icl_rows=4),

@@ -105,7 +105,7 @@ def test_the_advice_names_its_changes() -> None:
     assert of(*lasting_causes(none)) == {"rate", "clip", "warmup", "norm"}
     assert of(*lasting_causes({"config": {"optim": {"clip": 1, "warmup": 9}, "model": {"norm": "rms"}}})) == {"rate"}
     decayed = {"config": {"optim": {"lr": 1.0, "weight_decay": 0.5}, "model": {}}}
-    assert of(remedy=smaller_steps(decayed, None, []).remedy) == {"no-decay"}  # type: ignore[arg-type]
+    assert of(remedy=smaller_steps(decayed, None, []).remedy) == {"no-decay"}  # pyrefly: ignore[bad-argument-type]
     assert of("no decay of W_Q and W_K", "scores that are not divided by sqrt(d_head)") == {"decay", "scale"}
     assert of(remedy="raise the learning rate: no tensor moved faster") == {"faster"}
     assert of("too little regularisation (dropout, weight decay, a smaller model)") == {"decay", "dropout"}

@@ -67,7 +67,7 @@ def test_weights_that_part_are_said_with_step_and_size(parent: Run, tmp_path: Pa
     (other / "run.json").write_text(json.dumps(meta))
     again = replay(other, 6, 10, name=str(tmp_path / "again"), quiet=True)
     facts = again.meta["replay"]
-    ours, theirs = (run.model(8).state_dict() for run in (again, parent))  # type: ignore[attr-defined]
+    ours, theirs = (run.model(8).state_dict() for run in (again, parent))  # pyrefly: ignore[missing-attribute]
     largest = max(float((ours[name] - theirs[name]).abs().max()) for name in ours)
     assert facts["parts"] == 8 and facts["apart"] == pytest.approx(largest, rel=1e-6) and largest > 1e-4
     assert said(again).startswith("parts from other at step 8, where weights are up to 0.")

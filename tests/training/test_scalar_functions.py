@@ -60,7 +60,7 @@ def test_a_training_keeps_what_they_give_and_is_the_same_to_the_bit(tmp_path: Pa
     assert run.trace["half_ranks"].values[:, 1, 2].tolist() == (steps / 2).tolist()
     assert run.trace["by_layer"].dims == ("step", "layer")
     assert set(SEEN) == {(False, False)} and len(SEEN) == len(steps)
-    mine, theirs = (one.model(8).state_dict() for one in (alone, run))  # type: ignore[attr-defined]
+    mine, theirs = (one.model(8).state_dict() for one in (alone, run))  # pyrefly: ignore[missing-attribute]
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 

@@ -145,7 +145,7 @@ def tokenizer_of() -> Callable[[int], Any]:
     def make(size: int) -> Any:
         words = {"<s>": 0, "<unk>": 1, "the": 2, "a": 3} | {f"w{i}": i for i in range(4, size)}
         tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
-        tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()  # type: ignore[assignment]
+        tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
         return hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", unk_token="<unk>")
 
     return make

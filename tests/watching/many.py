@@ -62,19 +62,19 @@ class Model(nn.Module):
         return logits, F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
-def laid_out(layout: str, model: nn.Module, world: int) -> tuple[Any, int]:
+def laid_out(layout: str, model: Any, world: int) -> tuple[Any, int]:
     """The model as this layout has it, and into how many parts a batch is cut."""
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
     from torch.distributed.fsdp import CPUOffloadPolicy, FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
     def tensor_parallel(mesh: Any) -> None:
-        for block in model.blocks:  # type: ignore[union-attr]
+        for block in model.blocks:
             parts: Any = {f"attn.{name}": ColwiseParallel() for name in "qkv"} | {"attn.o": RowwiseParallel()}
             parallelize_module(block, mesh, parts)
 
     def fsdp(mesh: Any, **options: Any) -> Any:
-        for block in model.blocks:  # type: ignore[union-attr]
+        for block in model.blocks:
             fully_shard(block, mesh=mesh, **options)
         return fully_shard(model, mesh=mesh, **options)
 
@@ -99,11 +99,11 @@ def laid_out(layout: str, model: nn.Module, world: int) -> tuple[Any, int]:
     if layout == "fsdp2 bf16":
         options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     if layout == "fsdp2 compiled":
-        for block in model.blocks:  # type: ignore[union-attr]
+        for block in model.blocks:
             block.compile(backend="aot_eager")
     if layout == "fsdp2 checkpointed":
-        for i, block in enumerate(model.blocks):  # type: ignore[arg-type]
-            model.blocks[i] = checkpoint_wrapper(block)  # type: ignore[index]
+        for i, block in enumerate(model.blocks):
+            model.blocks[i] = checkpoint_wrapper(block)
     return fsdp(mesh, **options), world
 
 
@@ -160,7 +160,7 @@ def train(layout: str, rank: int, world: int, folder: Path) -> None:
             assert recorder.last and (largest[-1] is None) == unseen == bool(recorder.max_logits_unseen)
         torch.save(torch.stack(losses), folder / f"{layout}-{world}-{rank}-{recorded}.pt")
         if recorded and rank == 0 and largest[-1] is not None:
-            torch.save(torch.stack(largest), folder / f"{layout}-{world}-largest.pt")  # type: ignore[arg-type]
+            torch.save(torch.stack(largest), folder / f"{layout}-{world}-largest.pt")
         dist.barrier()
 
 

@@ -54,11 +54,11 @@ class NanGradient(torch.autograd.Function):
     """x, whose gradient is no number."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         return x.clone()
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
         return grad * torch.nan
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -122,7 +123,7 @@ class Model(nn.Module):
         return self.unembed(x)
 
 
-def recorded(*attentions: nn.Module) -> list[list[Tensor]]:
+def recorded(*attentions: Any) -> list[list[Tensor]]:
     """Norms of the last gradient by matrix and head, of each attention, after a run of three updates."""
     torch.manual_seed(1)
     model = Model(*attentions)
@@ -137,7 +138,7 @@ def recorded(*attentions: nn.Module) -> list[list[Tensor]]:
             recorder.step(loss)
     assert recorder.off is None
     with torch.no_grad():
-        return [[x.flatten(1).norm(dim=1) for x in one.slices()] for one in attentions]  # type: ignore[operator]
+        return [[x.flatten(1).norm(dim=1) for x in one.slices()] for one in attentions]
 
 
 @pytest.mark.parametrize("kind", quick([*LAYOUTS, "a map each", "a module each"], ("by head", "a module each")))
@@ -153,7 +154,7 @@ def test_weights_of_heads_that_are_written_by_hand(kind: str, here: object) -> N
 
 def test_a_dead_head_written_by_hand_is_found(here: object) -> None:
     torch.manual_seed(0)
-    attentions = [Packed("by head"), Apart()]
+    attentions: list[Any] = [Packed("by head"), Apart()]
     for x in (attentions[1].values.weight, attentions[1].values.bias):
         x.data[SIZE : 2 * SIZE] = 0
         x.register_hook(lambda grad: grad.index_fill(0, torch.arange(SIZE, 2 * SIZE), 0))

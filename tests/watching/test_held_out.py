@@ -24,7 +24,7 @@ ROWS = torch.randint(2, 20, (22, 17), generator=torch.Generator().manual_seed(9)
 GIVEN: dict[str, Any] = {
     "ids alone": ROWS[:, :-1],
     "arguments": (ROWS[:, :-1], ROWS[:, 1:]),
-    "loader of ids": DataLoader(ROWS[:, :-1], batch_size=4, shuffle=True),  # type: ignore[arg-type]
+    "loader of ids": DataLoader(ROWS[:, :-1], batch_size=4, shuffle=True),  # pyrefly: ignore[bad-argument-type]
     "loader of arguments": [(rows[:, :-1], rows[:, 1:]) for rows in ROWS.split(5)],
     "list of arguments": [ROWS[:, :-1], ROWS[:, 1:]],
     "list of two batches of ids": [ROWS[:11, :-1], ROWS[11:, :-1]],

@@ -36,7 +36,7 @@ def test_row_maxima_are_those_of_all_scores(mask: str, causal: bool, queries: in
     if causal:
         scores = scores.masked_fill(~torch.ones(queries, 40, dtype=torch.bool).tril(), -math.inf)
     if mask == "added":
-        given = torch.where(given, torch.randn(given.shape, generator=g), -math.inf)  # type: ignore[arg-type, union-attr]
+        given = torch.where(given, torch.randn(given.shape, generator=g), -math.inf)  # pyrefly: ignore[missing-attribute, no-matching-overload]
         scores = scores + given
     elif given is not None:
         scores = scores.masked_fill(~given, -math.inf)
@@ -145,7 +145,7 @@ def test_a_pass_that_fails_leaves_nothing_behind(here: Path, gpt: Callable[..., 
 
 def test_a_compiled_program_says_why_not(here: Path, gpt: Callable[..., Any]) -> None:
     model = torch.compile(gpt(), backend="eager")
-    with tracer.watch(model, run="r", max_logits="every") as recorder:  # type: ignore[arg-type]
+    with tracer.watch(model, run="r", max_logits="every") as recorder:  # pyrefly: ignore[no-matching-overload]
         model(torch.zeros(2, 5, dtype=torch.long))
         recorder.step(0.5)
         assert recorder.max_logits is None and "torch.compile" in recorder.max_logits_unseen

@@ -43,7 +43,7 @@ def test_a_directory_opens(saved: Path, here: Path, build: Callable[..., Any], n
     for measure in ("entropy", "induction", "val_loss", "repeat_loss", "weight_norm"):
         assert np.isfinite(trace[measure]).all(), measure
     again = run.model()
-    assert torch.equal(again(IDS), expected) and run.tokenizer.get_vocab_size() >= 48  # type: ignore[arg-type]
+    assert torch.equal(again(IDS), expected) and run.tokenizer.get_vocab_size() >= 48
     assert np.isfinite(ablate.sweep(again, IDS)).all()
 
 
@@ -91,8 +91,8 @@ def test_checkpoints_are_steps(saved: Path, here: Path, build: Callable[..., Any
         again = run.model(step)
         assert torch.equal(again(IDS), logits[step])
         ids = torch.from_numpy(run.trace["prompt_tokens"].values[:2].astype(np.int64))
-        with torch.no_grad(), tracer.watch(again.model, keep=2) as watcher:  # type: ignore[attr-defined]
-            again.model(ids)  # type: ignore[attr-defined]
+        with torch.no_grad(), tracer.watch(again.model, keep=2) as watcher:  # pyrefly: ignore[missing-attribute]
+            again.model(ids)  # pyrefly: ignore[missing-attribute]
         entropies[step] = run.trace["pattern"].sel(step=step)[1, 1, 3].values
         np.testing.assert_allclose(entropies[step], watcher.pattern(1, 3, sequence=1), atol=1e-3)
     assert not np.allclose(entropies[3], entropies[100], atol=1e-2)

@@ -40,7 +40,7 @@ def test_numbers_stand_at_their_updates_and_in_the_next_record(here: Path, gpt: 
         )
 
     model = gpt()
-    with tracer.watch(model, run="r", every=4, on_record=lambda *row: told.append(row)) as recorder:
+    with tracer.watch(model, run="r", every=4, on_record=lambda step, flat: told.append((step, flat))) as recorder:
         loop(model, recorder, range(10), log)
         recorder.log({"accuracy": float("inf")})
     run = open_run("r")

@@ -73,7 +73,7 @@ class Plain(torch.optim.Optimizer):
         super().__init__(params, settings)
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+    def step(self, closure: Any = None) -> None:
         for p in self.param_groups[0]["params"]:
             p -= 0.01 * p.grad
 

@@ -75,7 +75,7 @@ def test_trouble_is_one_warning_and_the_training_goes_on(
         options = {"tokenizer": tokenizer_of(options["tokenizer"])}
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        recorder = tracer.watch(model, **{"run": "r", "every": 2, **options})
+        recorder = tracer.watch(model, **dict[str, Any](run="r", every=2) | options)
         found = _loop(model, other, recorder, early=what == "early step")
     texts = [str(one.message) for one in said if "manyeyes" in str(one.message)]
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))

@@ -70,7 +70,7 @@ def test_measures_have_names_and_places(gpt: Callable[..., Any]) -> None:
             model(IDS[:1])
             model(IDS)  # the last pass counts
         found.append(watcher.read())
-        assert watcher.n_kept == 2 and torch.equal(watcher.tokens, IDS) and watcher.d_vocab == 20  # type: ignore[arg-type]
+        assert watcher.n_kept == 2 and torch.equal(watcher.tokens, IDS) and watcher.d_vocab == 20  # pyrefly: ignore[bad-argument-type]
         assert (watcher.pattern(1, 2, slice(3, 6), slice(0, 4)) - watcher.pattern(1, 2)[3:6, :4]).abs().max() < 1e-6
     assert set(found[0].data_vars) == set(MEASURED)
     assert found[0]["module"].values.tolist() == ["h.0.attn", "h.1.attn"] and found[0]["causal"].all()
@@ -244,7 +244,7 @@ def test_another_thread_passes_by(gpt: Callable[..., Any]) -> None:
     gate.remove()
     with torch.no_grad():
         torch.testing.assert_close(result[0], model(IDS.flip(1))[0])  # sums of a thread of its own may be other ones
-    assert torch.equal(watcher.tokens, IDS) and plain[0].shape == (3, 9, 20)  # type: ignore[arg-type]
+    assert torch.equal(watcher.tokens, IDS) and plain[0].shape == (3, 9, 20)  # pyrefly: ignore[bad-argument-type]
 
 
 def test_two_threads_watch_one_model(gpt: Callable[..., Any]) -> None:
@@ -289,7 +289,7 @@ def test_a_copy_that_is_made_inside_is_not_watched(gpt: Callable[..., Any]) -> N
         twin = copy.deepcopy(model)
         twin(IDS[:1, :4])
         torch.save(twin, io.BytesIO())
-    assert torch.equal(watcher.tokens, IDS)  # type: ignore[arg-type]
+    assert torch.equal(watcher.tokens, IDS)  # pyrefly: ignore[bad-argument-type]
 
 
 def test_layers_with_the_same_mask_keep_it_once(build: Callable[..., Any]) -> None:

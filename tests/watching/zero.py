@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-import deepspeed  # pyright: ignore[reportMissingImports]
+import deepspeed
 import torch
 import torch.distributed as dist
 

@@ -181,7 +181,7 @@ def several_epochs(folder: Path) -> Path:
     rows, held_out = tasks.walks(matrix, 1600, 33, tasks.seeded(10)), tasks.walks(matrix, 64, 33, tasks.seeded(11))
     model = MiniGPT(10, width=24, layers=1, attention=LectureAttention)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-    loader = torch.utils.data.DataLoader(rows, batch_size=16, shuffle=True)  # type: ignore[arg-type]
+    loader = torch.utils.data.DataLoader(rows, batch_size=16, shuffle=True)  # pyrefly: ignore[bad-argument-type]
     recorder = tracer.watch(model, run=folder, every=10, held_out=(held_out[:, :-1], held_out[:, 1:]))
     losses = []
     for _ in range(4):

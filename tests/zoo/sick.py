@@ -140,8 +140,8 @@ def labels_shuffled(folder: Path) -> Path:
     torch.manual_seed(5)
     ids = torch.randint(1, 6, (2000, 24), generator=tasks.seeded(6))
     labels = F.one_hot(ids, 6)[..., 1:5].sum(1).argmax(-1)
-    inputs: Any = DataLoader(ids, batch_size=32, shuffle=True)  # type: ignore[arg-type]
-    answers: Any = DataLoader(labels, batch_size=32, shuffle=True)  # type: ignore[arg-type]
+    inputs: Any = DataLoader(ids, batch_size=32, shuffle=True)  # pyrefly: ignore[bad-argument-type]
+    answers: Any = DataLoader(labels, batch_size=32, shuffle=True)  # pyrefly: ignore[bad-argument-type]
     model = Classifier(6, 4)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     recorder = tracer.watch(model, run=folder, every=10)

@@ -149,7 +149,7 @@ def _outputs(
 ) -> list[Edit]:
     edits = []
     if "q" in found or "k" in found:
-        q, k = (found.get(into, clean).whole(into, head) for into in ("q", "k"))  # type: ignore[arg-type]
+        q, k = (found.get(into, clean).whole(into, head) for into in ("q", "k"))
         after = clean.seen_scores(q @ k.mT * clean.weights.scale, head)
         scored = Rescored(after - clean.seen_scores(clean.scores(head), head))
         edits.append(Edit(pattern_tap(layer), (head,), instead=lambda x: scored(x[:, head]).unsqueeze(1)))

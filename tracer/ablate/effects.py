@@ -141,7 +141,7 @@ def sweep(
     metric = _metric(metric, positions)
     chosen, heads = _layers(model, layers), range(model.n_heads)
     there = np.array([model.heads_of_layers[layer] for layer in chosen])[:, None] > np.array(heads)
-    sets = [(), *(((chosen[i], int(head)),) for i, head in np.argwhere(there))]
+    sets: list[tuple[Head, ...]] = [(), *(((chosen[i], int(head)),) for i, head in np.argwhere(there))]
     change = _changes(
         model, tokens, sets, mode, metric=metric, reference=reference, frozen=frozen, draws=draws, seed=seed,
         budget=budget, progress=progress,

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from tracer.ablate import induction_tests as ours
 from tracer.ablate.behind_text import BEHIND, behind_other_text
-from tracer.ablate.effects import effect
+from tracer.ablate.effects import Effect, effect
 from tracer.ablate.estimates import Estimate
 from tracer.ablate.induction_tests import STRONG, HeadTest, indented
 from tracer.ablate.outcomes import self_repair
@@ -157,7 +157,7 @@ def verdict(
         reference = rows.without(model.d_vocab, times=2)
     matching, previous = rows.attention(model)
     control = math.nan if without is None else float(rows.attention(model, without)[0][:, layer, head].mean())
-    ablations = {
+    ablations: dict[str, Effect] = {
         mode: effect(model, tokens, [chosen], mode, reference=None if mode == "zero" else reference) for mode in MODES
     }
     ablated, effects = ours.ablation(rows, ablations, repeating=reference is None)

@@ -81,9 +81,9 @@ def _run(args: list[str]) -> None:
     sys.exit(EXIT_OF_RUN.get(status, 0) if isinstance(status, str) else status)
 
 
-def _warn(message: Warning | str, kind: type[Warning], *_: object, **__: object) -> None:
+def _warn(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
     """What a command has to say: a line, without the place in its code that says it."""
-    sys.stderr.write(f"{message}\n" if issubclass(kind, RuntimeWarning) else f"{kind.__name__}: {message}\n")
+    sys.stderr.write(f"{message}\n" if issubclass(category, RuntimeWarning) else f"{category.__name__}: {message}\n")
 
 
 def _commands(args: list[str]) -> tyro.extras.SubcommandApp:

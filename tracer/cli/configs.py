@@ -161,7 +161,7 @@ def _yaml(text: str) -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        yaml_implicit_resolvers: ClassVar = {
+        yaml_implicit_resolvers: ClassVar = {  # pyrefly: ignore[bad-override]
             first: [one for one in resolvers if one[0] != "tag:yaml.org,2002:bool" or first in "tTfF"]
             for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
         }

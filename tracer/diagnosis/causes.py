@@ -173,5 +173,5 @@ def _from_the_start(meta: dict[str, Any], unscaled: bool) -> Advice:
             "start W_E and W_pos smaller, or set model.norm"
         )
     if len(helps) == 1:
-        return Advice(*helps.values())
+        return Advice(next(iter(helps.values())))
     return Advice("", tuple(helps), "train one step with one change each: the entropy at step 0 tells")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tracer.config import TrainConfig
 from tracer.diagnosis.findings import Finding
@@ -34,10 +35,10 @@ def remedies(config: TrainConfig, start: int = 0) -> list[Remedy]:
     adam, faster = (optim.adam_lr and optim.adam_lr * factor for factor in (1 / SPEED, SPEED))
     dropout = min(0.5, model.dropout + DROPOUT)
 
-    def moved(name: str, words: str, **changes: float | None) -> Remedy:
+    def moved(name: str, words: str, **changes: Any) -> Remedy:
         return Remedy(name, words, replace(config, optim=replace(optim, **changes)))
 
-    def made(name: str, words: str, keeps: bool = False, **changes: float | str | bool) -> Remedy:
+    def made(name: str, words: str, keeps: bool = False, **changes: Any) -> Remedy:
         return Remedy(name, words, replace(config, model=replace(model, **changes)), keeps)
 
     found = [

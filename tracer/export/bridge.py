@@ -55,7 +55,7 @@ def save_bridge(model: Transformer, directory: str | Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     fields = {**_sizes(model), "dtype": str(model.embed.W_E.dtype).removeprefix("torch.")}
     (directory / "config.json").write_text(json.dumps(fields, indent=1), encoding="utf-8")
-    save_file({name: x.contiguous() for name, x in bridge.state_dict().items()}, directory / "model.safetensors")
+    save_file({name: x.contiguous() for name, x in bridge.state_dict().items()}, directory / "model.safetensors")  # pyrefly: ignore[missing-attribute]
     if model.tokenizer is not None:
         huggingface_tokenizer(model.tokenizer, model.config.n_ctx).save_pretrained(directory)
     (directory / "README.md").write_text(OPENING, encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from einops import einsum, rearrange, repeat
@@ -227,7 +228,8 @@ def merged(calls: list[AttentionCall]) -> AttentionCall:
         return torch.cat(there, axis) if there else None
 
     axes = {"q": 2, "k": 2, "v": 2, "weights": 1, "largest": 1, "seen": 1}
-    return replace(calls[0], **{name: beside(name, axis) for name, axis in axes.items()})
+    whole: dict[str, Any] = {name: beside(name, axis) for name, axis in axes.items()}
+    return replace(calls[0], **whole)
 
 
 Visitor = Callable[[AttentionCall], "Tensor | None"]

@@ -55,7 +55,7 @@ class AttentionInterceptor(DeclaredCalls, TorchFunctionMode):
         self.sites.listeners.append(self)
         return super().__enter__()
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: Any) -> None:  # pyrefly: ignore[bad-override]
         self.sites.listeners.pop()
         super().__exit__(*error)
 

@@ -232,7 +232,7 @@ def bare(model: nn.Module) -> nn.Module:
     while True:
         engine = type(model).__module__.startswith("deepspeed.") and type(model).__name__ == "DeepSpeedEngine"
         if engine or isinstance(model, nn.parallel.DistributedDataParallel):
-            model = model.module  # type: ignore[assignment]
+            model = model.module  # pyrefly: ignore[bad-assignment]
         elif (inside := uncompiled(model)) is not model:
             model = inside
         else:

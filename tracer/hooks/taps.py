@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import Tensor
 
@@ -52,5 +53,5 @@ class Taps:
     def inputs(self, call: AttentionCall) -> AttentionCall:
         """The call with edited q, k and v; the same object when no edit touches them."""
         before = {"v": call.v} if call.q is None or call.k is None else {"q": call.q, "k": call.k, "v": call.v}
-        after = {what: self.at(what, x) for what, x in before.items()}
+        after: dict[str, Any] = {what: self.at(what, x) for what, x in before.items()}
         return call if all(after[what] is x for what, x in before.items()) else replace(call, **after)

@@ -21,7 +21,7 @@ def any_model(question: Callable[Concatenate[Any, P], R]) -> Callable[Concatenat
 
     @wraps(question)
     def asked(model: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        if not isinstance(model, nn.Module) or isinstance(model, HeadModel):
+        if not isinstance(model, nn.Module) or isinstance(model, HeadModel):  # pyrefly: ignore[unsafe-overlap]
             return question(model, *args, **kwargs)
         if hasattr(model, "original_model") and hasattr(model, "hook_dict"):
             raise ValueError(

@@ -86,6 +86,7 @@ def unembedding(model: Any, known: Layout) -> Unembedding:
 def attention_weights(model: nn.Module, known: Layout, layer: Layer) -> AttentionWeights:
     """Of one layer, by query head."""
     block, attention = map(model.get_submodule, known.block_of(layer.name))
+    cap: Any = getattr(attention, "attn_logit_softcapping", None)
     out = _linear(attention, known.out, layer.name)
     if out[0].shape[0] % layer.n_heads:
         raise ValueError(f"{layer.name} has {layer.n_heads} heads, which do not divide the {out[0].shape[0]} it writes")
@@ -109,7 +110,7 @@ def attention_weights(model: nn.Module, known: Layout, layer: Layer) -> Attentio
     return AttentionWeights(
         W_Q, W_K, W_V, rearrange(out[0], "(head d) d_model -> head d d_model", head=layer.n_heads), scale,
         b_Q, b_K, b_V, out[1], norm, q_norm, k_norm, out_norm, residual_times(model),
-        getattr(attention, "attn_logit_softcapping", None), latents,
+        cap, latents,
     )  # fmt: skip
 
 
@@ -129,7 +130,8 @@ def norm_of(module: nn.Module, name: str) -> NormWeights:
     weight, bias = (None if (x := getattr(module, kind, None)) is None else _precise(x.detach()) for kind in names)
     eps = [float(x) for kind in ("eps", "variance_epsilon") if (x := getattr(module, kind, None)) is not None][:1]
     gains = [weight] if weight is None else [weight, 1 + weight]  # Gemma keeps what is added to 1
-    width = len(weight) if weight is not None else getattr(module, "normalized_shape", (8,))[-1]
+    shape: Any = getattr(module, "normalized_shape", (8,))
+    width = len(weight) if weight is not None else shape[-1]
     like = next(module.parameters(), torch.empty(0))
     x = torch.linspace(-2, 3, 2 * width, device=like.device, dtype=like.dtype).reshape(2, width).sin()
     x = torch.cat([3 * x, x / 300])  # of the small ones eps is a part

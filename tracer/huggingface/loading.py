@@ -150,7 +150,7 @@ def _foreign(
 ) -> WrappedModel:
     """`n_ctx`: taken where the model doesn't say its own."""
     config: Any = getattr(model, "config", None)
-    embedding = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None  # type: ignore[operator]
+    embedding = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None  # pyrefly: ignore[not-callable]
     d_vocab = getattr(embedding, "num_embeddings", None) or getattr(config, "vocab_size", None)
     run = _logits
     if _takes_ids_alone(model):
@@ -309,7 +309,7 @@ def _tokenizer(name: str, revision: str | None) -> Any:
     try:
         if own.exists():
             regular(own, None, MOST_TOKENIZER)
-        made = AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
+        made: Any = AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
     except BaseException as error:  # tokenizers panics, which is no Exception
         if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
             raise

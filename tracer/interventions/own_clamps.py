@@ -170,5 +170,5 @@ def texts(given: Any) -> tuple[str, ...]:
 
 def _in_words(where: str, what: str) -> str:
     """ "L1H2 200:600" and "m:f" as "L1H2 = m:f 200:600"."""
-    head, window = re.fullmatch(r"(.*?)(\s+\d*:\d*)?\s*", where).groups()  # type: ignore[union-attr]
+    head, window = re.fullmatch(r"(.*?)(\s+\d*:\d*)?\s*", where).groups()  # pyrefly: ignore[missing-attribute]
     return f"{head}{' =' if ':' in what else ''} {what}{window or ''}"

@@ -13,7 +13,7 @@ from tracer.model.lens import HookPoint
 class Tap(HookPoint):
     """A transformer-lens HookPoint that also obeys its clamps, and the edits and recordings of the calling context."""
 
-    name: str
+    name: str  # pyrefly: ignore[bad-override-mutable-attribute]
     clamps: tuple[Edit, ...] = ()
     """What holds here in every forward pass, before any other edit."""
 

@@ -253,7 +253,7 @@ class Transformer(HookedRootModule):
     def b_U(self) -> Float[Tensor, "d_vocab"]:
         return torch.zeros(self.d_vocab, device=self.embed.W_E.device, dtype=self.embed.W_E.dtype)
 
-    def run_with_cache(self, *args: Any, remove_batch_dim: bool = False, **kwargs: Any) -> tuple[Tensor, Cache]:
+    def run_with_cache(self, *args: Any, remove_batch_dim: bool = False, **kwargs: Any) -> tuple[Tensor, Cache]:  # pyrefly: ignore[bad-override]
         """Logits and an ActivationCache of every tap (`names_filter` narrows it), as in transformer-lens."""
         logits, seen = super().run_with_cache(*args, remove_batch_dim=remove_batch_dim, **kwargs)
         return logits, Cache(seen, self, has_batch_dim=not remove_batch_dim)

@@ -137,5 +137,5 @@ def inside(value: float, ends: Ends | None) -> bool:
 
 
 def _check_ends(what: str, text: str, ends: Ends) -> None:
-    if len(ends) != 2 or ends == (None, None) or (None not in ends and ends[0] > ends[1]):  # type: ignore[operator]
+    if len(ends) != 2 or ends == (None, None) or (None not in ends and ends[0] > ends[1]):  # pyrefly: ignore[unsupported-operation]
         raise ValueError(f"{what} {text!r:.60}: {ends} must be two ends that rise, one of which may be None")

@@ -114,7 +114,7 @@ def _held(found: Settings, name: str) -> list[Any]:
     return [found[name]] if name in found else [found[key] for key in found if key.endswith(f".{name}")]
 
 
-def _none(name: str) -> Sequence[float]:
+def _none(name: str, /) -> Sequence[float]:
     return ()
 
 

@@ -14,6 +14,7 @@ from tracer.huggingface import building
 from tracer.huggingface.architectures import layout_of
 from tracer.measures.abilities import Asked
 from tracer.store import about, copies, remote
+from tracer.store.about import About
 from tracer.store.effects_file import others, read_effects
 from tracer.store.layout import (
     NotARun,
@@ -91,7 +92,7 @@ class Run:
         return (self.meta.get("corpus") or {}).get("hash")
 
     @property
-    def about(self) -> about.About:
+    def about(self) -> About:
         """What every run can say of its model, whoever wrote and trained it."""
         return about.of_meta(self.meta)
 

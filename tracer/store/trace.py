@@ -59,7 +59,7 @@ def _open(path: Path, mode: str) -> tuple[Any, ChunkStore]:
     with _strangers(path):
         if mode != "w":
             store.arrays.update(layout(path))
-        return zarr.open_group(store, mode=mode, zarr_format=3), store  # type: ignore[arg-type]
+        return zarr.open_group(store, mode=mode, zarr_format=3), store  # pyrefly: ignore[bad-argument-type]
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from html.parser import HTMLParser
 from typing import Any, TypeVar
 from urllib.parse import unquote, urljoin, urlsplit
 
-import aiohttp  # pyright: ignore[reportMissingImports] of the extra `remote`
+import aiohttp  # of the extra `remote`
 from fsspec.asyn import sync_wrapper
 from fsspec.implementations.http import HTTPFileSystem
 
@@ -49,7 +49,7 @@ class WebServer(HTTPFileSystem):
 
     ls = sync_wrapper(_ls)
 
-    async def _find(
+    async def _find(  # pyrefly: ignore[bad-override]
         self, path: str, maxdepth: Any = None, withdirs: bool = False, *, known: Mapping[str, list[str]] | None = None,
         sure: Mapping[str, tuple[int, str]] | None = None, **_: Any,
     ) -> dict[str, Any]:  # fmt: skip
@@ -86,7 +86,7 @@ class WebServer(HTTPFileSystem):
             files = [file for file in chunks if file]
         return every
 
-    async def _exists(self, path: str, **_: Any) -> bool:
+    async def _exists(self, path: str, **_: Any) -> bool:  # pyrefly: ignore[bad-override]
         return await self._head(path) is not None
 
     async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
@@ -108,7 +108,7 @@ class WebServer(HTTPFileSystem):
             raise OSError(LISTS_NOTHING.format(url=url))
         return names
 
-    async def _get(self, url: str, most: int) -> tuple[bytes, str]:
+    async def _get(self, url: str, most: int) -> tuple[bytes, str]:  # pyrefly: ignore[bad-override]
         """The first bytes of an answer, and what it says it is."""
         session = await self.set_session()
         async with session.get(self.encode_url(url), **self.kwargs) as answer:

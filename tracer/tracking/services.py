@@ -49,7 +49,7 @@ class WandB:
     """Weights & Biases; WANDB_MODE=offline keeps everything here."""
 
     def __init__(self, directory: Path, name: str, key: str, project: str, config: dict[str, Any]) -> None:
-        import wandb  # pyright: ignore[reportMissingImports]
+        import wandb
 
         self.wandb, self.theirs = wandb, wandb.run is not None
         self.run: Any = wandb.run or wandb.init(project=project, name=name, id=key, resume="allow")
@@ -76,7 +76,7 @@ class MLflow:
     """MLflow, wherever MLFLOW_TRACKING_URI says."""
 
     def __init__(self, directory: Path, name: str, key: str, project: str, config: dict[str, Any]) -> None:
-        import mlflow  # pyright: ignore[reportMissingImports]
+        import mlflow
 
         self.client, active = mlflow.MlflowClient(), mlflow.active_run()
         self.theirs = active is not None
@@ -97,7 +97,7 @@ class MLflow:
         return before[0].info.run_id
 
     def log(self, step: int, values: dict[str, float], images: Images) -> None:
-        from mlflow.entities import Metric  # pyright: ignore[reportMissingImports]
+        from mlflow.entities import Metric
 
         now = time.time_ns() // 1_000_000
         self.client.log_batch(self.id, [Metric(name, value, now, step) for name, value in values.items()])
@@ -117,7 +117,7 @@ class Trackio:
     """Trackio, which keeps runs on this machine: `trackio show` opens its page."""
 
     def __init__(self, directory: Path, name: str, key: str, project: str, config: dict[str, Any]) -> None:
-        import trackio  # pyright: ignore[reportMissingImports]
+        import trackio
 
         self.trackio = trackio
         self.run = trackio.init(project=project, name=f"{name}-{key}", config=config, resume="allow", embed=False)

@@ -77,7 +77,7 @@ class Again:
         """What the run kept of a step, in words, and whether that is equal to the bit to what was had again."""
         found: list[tuple[str, bool]] = []
         if step in self.parent.steps:
-            kept = self.parent.model(step, clamps=False).state_dict()  # type: ignore[attr-defined]
+            kept = self.parent.model(step, clamps=False).state_dict()  # pyrefly: ignore[missing-attribute]
             found.append(("weights", all(bool((kept[name].cpu() == weights[name].cpu()).all()) for name in kept)))
         recorded = self.parent.trace["train_loss"]
         if batch_loss is not None and step in recorded["step"].values:

@@ -60,4 +60,4 @@ def any_process(asked: bool) -> bool:
     state = PartialState()
     if state.num_processes == 1:
         return asked
-    return bool(reduce(torch.tensor(float(asked), device=state.device), "sum") > 0)  # type: ignore[operator]
+    return bool(reduce(torch.tensor(float(asked), device=state.device), "sum") > 0)

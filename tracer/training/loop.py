@@ -90,7 +90,7 @@ def fork(
     state = (
         parent.state(step)
         if goes_on
-        else {f"model.{name}": tensor for name, tensor in parent.model(step).state_dict().items()}  # type: ignore[attr-defined]
+        else {f"model.{name}": tensor for name, tensor in parent.model(step).state_dict().items()}  # pyrefly: ignore[missing-attribute]
     )
     job = prepare(config, extras.loss)
     if job.data.tokenizer.to_str() != parent.tokenizer.to_str():
@@ -126,7 +126,7 @@ def _begin(
         return _loop(job, None, start, directory)
     config = job.config
     snapshots, states, n_records = _plan(job, start)
-    recorder = ProbeRecorder(job.raw, config.record, job.data, extras.own, extras.loss and extras.loss.row)
+    recorder = ProbeRecorder(job.raw, config.record, job.data, extras.own, extras.loss.row if extras.loss else None)
     meta = {
         "format": FORMAT, "kind": "trained", "preset": preset, "config": to_dict(config), "seed": config.seed,
         "parent": parent, "corpus": {"name": job.data.name, "hash": job.data.hash}, "d_vocab": job.data.d_vocab,
@@ -190,7 +190,7 @@ def resume(
     assert start is not None
     if not job.accelerator.is_main_process:
         return _loop(job, None, start, run.dir)
-    recorder = ProbeRecorder(job.raw, config.record, job.data, extras.own, extras.loss and extras.loss.row)
+    recorder = ProbeRecorder(job.raw, config.record, job.data, extras.own, extras.loss.row if extras.loss else None)
     snapshots, states, n_records = _plan(job, (run.meta.get("parent") or {}).get("step", 0))
     writer = RunWriter.reopen(run)
     with writer.abandoned_on_error():

@@ -45,7 +45,7 @@ def over_all(found: list[Tensor], accelerator: Accelerator | None) -> Float[Tens
     if not found:
         return None
     largest = torch.stack(found).amax(0)
-    return largest if accelerator is None else accelerator.gather(largest[None]).amax(0)  # type: ignore[union-attr]
+    return largest if accelerator is None else accelerator.gather(largest[None]).amax(0)
 
 
 def factors(largest: Float[Tensor, "layer head"], limit: float) -> Float[Tensor, "layer head"]:

@@ -92,7 +92,7 @@ def compared(again: Run, parent: Run, start: int) -> dict[str, Any]:
     """Weights of two runs at the snapshots after `start` that both keep, byte by byte; `apart` is of finite ones."""
     steps = [step for step in again.steps if step > start and step in parent.steps]
     for step in steps:
-        ours, theirs = (run.model(step, clamps=False).state_dict() for run in (again, parent))  # type: ignore[attr-defined]
+        ours, theirs = (run.model(step, clamps=False).state_dict() for run in (again, parent))  # pyrefly: ignore[missing-attribute]
         pairs = [(ours[name], theirs[name]) for name in theirs]
         if any((a.view(torch.uint8) != b.view(torch.uint8)).any() for a, b in pairs):
             gaps = torch.cat([(a.double() - b.double()).abs().flatten() for a, b in pairs])

@@ -147,7 +147,8 @@ class TrainingSession:
             self.row = self.recorder.measure(self.model, step in self.snapshots, with_context)
             tokens = self.config.optim.batch_size * self.config.model.n_ctx
             if self.recorder.loss is not None and next_token is not None:
-                self.row[self.recorder.loss.name], loss = float(loss), next_token
+                self.row |= {self.recorder.loss.name: float(loss)}
+                loss = next_token
             self.row |= {"train_loss": float(loss), "tokens_seen": float(step * tokens), "step_ms": step_ms}
             self.recording.ask(self.model, step, must=last)
 

@@ -40,7 +40,9 @@ class Update:
         heads: HeadMatrices | None = None,
     ) -> None:  # fmt: skip
         self._params, self._quietly, self._heads = params, quietly, heads
-        self._before = self._clipped = self._moved = None
+        self._before: Tensor | None = None
+        self._clipped: Tensor | None = None
+        self._moved: Tensor | None = None
         self._weight = self._of(self._weights())
         self._old: dict[str, Tensor] = {}
         self._waits = False

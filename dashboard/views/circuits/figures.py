@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -52,7 +52,7 @@ def spectrum(values: np.ndarray) -> go.Figure:
     return figure
 
 
-def turns() -> list[list[object]]:
+def turns() -> list[list[Any]]:
     """The colours of a signed change, with the grey of words for what has no side."""
     scale = stops("change")
     middle = [[0.4, theme.ink().muted], [0.6, theme.ink().muted]]

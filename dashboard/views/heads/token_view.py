@@ -68,7 +68,7 @@ def _draw_exact(run: Run, shown: PromptPatterns, head: Head, token: int | None) 
     else:
         attention, weighted = token_reading.exact(run, shown, head, token)
 
-        def link(to: int) -> str:
+        def link(to: int, token: int = token) -> str:
             return " → ".join(f"{i} “{visible(shown.strings[i])}”" for i in (token, to))
 
         best = int(attention.argmax())

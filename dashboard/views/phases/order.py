@@ -98,7 +98,7 @@ def circuit(found: list[Curve], smeared_keys: bool = False) -> str:
     """
     said = _came_first(found, smeared_keys)
     words = [weak(curve) for curve in found if curve.name in SCORES] if said else []
-    return " ".join(filter(None, [said, *words]))
+    return " ".join(part for part in (said, *words) if part)
 
 
 def weak(curve: Curve) -> str:

@@ -6,6 +6,7 @@ import math
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
@@ -61,7 +62,9 @@ def draw_new() -> None:
 def _chosen(preset: str) -> TrainConfig:
     """What the form asks for; a ValueError says what cannot be."""
     base, form = PRESETS[preset].config, st.session_state
-    sizes = {field: int(form.get(f"new_{field} {preset}", getattr(base.model, field))) for field in SIZES}
+    sizes: dict[str, Any] = {
+        field: int(form.get(f"new_{field} {preset}", getattr(base.model, field))) for field in SIZES
+    }
     corpus = str(form.get(f"new_corpus {preset}", "")).strip() or base.data.corpus
     if why := typed_paths.why_no_text(corpus):
         raise ValueError(why)

@@ -65,7 +65,9 @@ def _choose_compared(run: Run) -> list[Run]:
     parent = (run.meta.get("parent") or {}).get("run")
     others.sort(key=lambda name: name != parent)  # a fork lies over its parent
     selection = state.read()
-    chosen = [name for name in dict.fromkeys((selection.compare, *selection.over)) if name not in (None, run.name)]
+    chosen = [
+        name for name in dict.fromkeys((selection.compare, *selection.over)) if name is not None and name != run.name
+    ]
     others += [name for name in chosen if name not in others]
 
     def choose(names: list[str]) -> None:

@@ -81,7 +81,7 @@ def test_a_run_in_training_is_swept_as_far_as_it_is(tmp_path):
 
 def test_the_checkpoints_of_a_model_of_others_are_swept_and_one_is_shared_by_its_layers(tmp_path, free_port):
     words = Tokenizer(models.WordLevel({"<s>": 0, "<unk>": 1, "def": 2, "self": 3}, unk_token="<unk>"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()  # type: ignore[assignment]
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<s>", unk_token="<unk>")
     with torch.random.fork_rng([]):
         torch.manual_seed(0)

@@ -4,7 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +50,7 @@ def elsewhere(branches: Path, tmp_path_factory: pytest.TempPathFactory, module_p
 
 
 @pytest.fixture(scope="module")
-def module_patch() -> object:
+def module_patch() -> Iterator[pytest.MonkeyPatch]:
     with pytest.MonkeyPatch.context() as patch:
         yield patch
 

@@ -125,7 +125,7 @@ def test_a_model_is_opened_from_its_checkpoints(place: Path, others: Path) -> No
 def test_a_tail_has_no_control_characters(place: Path) -> None:
     log = place / "log"
     log.write_bytes(b"first\n\x1b[2K\x1b[31mred\x1b[0m\rstep 1\rstep 2\n\n\xff last  \n")
-    one = jobs.Started("x", place, log, None)  # type: ignore[arg-type]
+    one = jobs.Started("x", place, log, None)  # pyrefly: ignore[bad-argument-type]
     assert one.tail() == "first\nred\nstep 1\nstep 2\n\N{REPLACEMENT CHARACTER} last"
     assert one.tail(1) == "\N{REPLACEMENT CHARACTER} last"
 

@@ -138,7 +138,7 @@ def test_any_stretch_is_trained_again_from_training(open_page: Open, monkeypatch
 
     def begin(run: Run, *rest: object) -> Any:
         asked.append((run.name, *rest))
-        return jobs.Started(str(rest[-1]), run.dir, run.dir, None)  # type: ignore[arg-type]
+        return jobs.Started(str(rest[-1]), run.dir, run.dir, None)  # pyrefly: ignore[bad-argument-type]
 
     monkeypatch.setattr(jobs, "replay", begin)
     app = open_page("training", run="tiny")

@@ -41,8 +41,8 @@ def parts(app: AppTest) -> dict[str, Any]:
 
 
 def came_to(run: Run, **other: Any) -> Outcome:
-    facts = {"status": "finished", "step": 9, "entropy_start": 1.5, "entropy_end": 0.25, "loss": 3.0}
-    return replace(outcome(run), **{**facts, **other})
+    facts: dict[str, Any] = {"status": "finished", "step": 9, "entropy_start": 1.5, "entropy_end": 0.25, "loss": 3.0}
+    return replace(outcome(run), **facts | other)
 
 
 def test_a_folded_card_says_what_came_out_and_sends_nothing_else(open_page: Open, elsewhere: Path) -> None:  # noqa: F811

@@ -33,7 +33,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     where, toy = tmp_path_factory.mktemp("trigrams"), PRESETS["induction"].config
     record = replace(toy.record, every=1, snapshot_every=1, val_rows=2, repeat_rows=2, text_prompts=1, repeat_prompts=1)
-    for name, changes in (("bare", {}), ("mlp", {"mlp_hidden": (16,)})):
+    kinds: dict[str, dict[str, Any]] = {"bare": {}, "mlp": {"mlp_hidden": (16,)}}
+    for name, changes in kinds.items():
         run = train(replace(
             toy, run=str(where / "checkpoints" / name), steps=2, device="cpu", record=record,
             optim=replace(toy.optim, batch_size=2), model=replace(toy.model, n_layers=1, **changes),

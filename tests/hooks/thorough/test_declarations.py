@@ -162,7 +162,7 @@ def test_one_module_before_its_class_and_both_before_what_is_recognised_inside()
     def first(module: Any, inputs: tuple[Any, ...], output: Any) -> Tensor:
         return torch.eye(inputs[0].shape[1])[:1].expand(len(inputs[0]), 2, inputs[0].shape[1], -1)
 
-    class Derived(kind(uniform, out="")):  # type: ignore[misc]
+    class Derived(kind(uniform, out="")):
         pass
 
     model = Stack(None, layer=Derived)
@@ -184,7 +184,7 @@ def test_inputs_are_those_of_forward_in_their_order() -> None:
     def pattern(module: Asked, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
         seen.append(inputs)
         assert output.shape == inputs[0].shape
-        return module.weights(*module.parts(inputs[1] * inputs[0])[:2])  # type: ignore[misc]
+        return module.weights(*module.parts(inputs[1] * inputs[0])[:2])  # pyrefly: ignore[not-callable]
 
     layer, x = Asked(), torch.randn(2, 5, 32)
     for call in ({"x": x}, {"scale": 2.0, "x": x}, {"x": x, "name": "me", "other": 3}):
@@ -244,7 +244,7 @@ def test_outputs_and_gradients_are_the_model_s_own_to_the_bit() -> None:
         mine(IDS).square().mean().backward()
     watcher.check()
     for one, other in zip(plain.parameters(), mine.parameters(), strict=True):
-        assert torch.equal(one.grad, other.grad)  # type: ignore[arg-type]
+        assert torch.equal(one.grad, other.grad)  # pyrefly: ignore[bad-argument-type]
 
 
 def gives(what: Any) -> Any:

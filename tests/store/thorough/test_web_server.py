@@ -15,6 +15,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,7 +59,7 @@ class Quiet(ThreadingHTTPServer):
 @contextlib.contextmanager
 def serving(folder: Path, certificate: Path | None = None):
     """Its address, what it was asked for, and the pages that it answers otherwise."""
-    handler = type("One", (Handler,), {"asked": [], "pages": {}})
+    handler: Any = type("One", (Handler,), {"asked": [], "pages": {}})
     server = Quiet(("127.0.0.1", 0), functools.partial(handler, directory=str(folder)))
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

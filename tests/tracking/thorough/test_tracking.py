@@ -143,7 +143,7 @@ def leveldb(log: bytes, at: int) -> Iterator[bytes]:
 @pytest.mark.skipif(find_spec("wandb") is None, reason="wandb is not among the development requirements: 62 MB")
 @pytest.mark.filterwarnings("default")
 def test_wandb_offline(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportMissingImports]
+    from wandb.proto.wandb_internal_pb2 import Record
 
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(folder))

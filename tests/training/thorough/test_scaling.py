@@ -59,7 +59,7 @@ def test_two_processes_of_accelerate_launch_train_as_one_and_go_on_as_one(tmp_pa
     done = launched(2, free_port, "resume", str(run), "--steps", "10")
     assert done.returncode == 0, done.stdout
     np.testing.assert_allclose(losses(run), losses(alone), rtol=1e-5)
-    weights, expected = (open_run(r).model(10).state_dict() for r in (run, alone))  # type: ignore[attr-defined]
+    weights, expected = (open_run(r).model(10).state_dict() for r in (run, alone))  # pyrefly: ignore[missing-attribute]
     for name, value in expected.items():
         np.testing.assert_allclose(weights[name], value, atol=1e-4, err_msg=name)
 

@@ -103,7 +103,7 @@ def test_lightning(here: Path, gpt: Callable[..., Any]) -> None:
     for callbacks in ([], [tracer.LightningCallback("lit", every=4)]):
         torch.manual_seed(0)
         module = Lit()
-        loader: Any = DataLoader(ROWS, batch_size=4)  # type: ignore[arg-type]
+        loader: Any = DataLoader(ROWS, batch_size=4)  # pyrefly: ignore[bad-argument-type]
         trainer = lightning.Trainer(
             max_steps=12, accumulate_grad_batches=2, callbacks=callbacks, accelerator="cpu", logger=False,
             enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
@@ -142,14 +142,14 @@ def test_lightning_goes_on_with_its_run(here: Path, gpt: Callable[..., Any]) -> 
 
     for until, checkpoint in ((5, None), (9, "half.ckpt")):
         torch.manual_seed(0)
-        loader: Any = DataLoader(ROWS, batch_size=4)  # type: ignore[arg-type]
+        loader: Any = DataLoader(ROWS, batch_size=4)  # pyrefly: ignore[bad-argument-type]
         callback: Any = tracer.LightningCallback("lit", every=1)
         trainer = lightning.Trainer(
             max_steps=until, accumulate_grad_batches=2, callbacks=[callback], accelerator="cpu", logger=False,
             enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, val_check_interval=4,
             check_val_every_n_epoch=None, num_sanity_val_steps=1,
         )  # fmt: skip
-        trainer.fit(Lit(), loader, DataLoader(ROWS[:8], batch_size=4), ckpt_path=checkpoint)  # type: ignore[arg-type]
+        trainer.fit(Lit(), loader, DataLoader(ROWS[:8], batch_size=4), ckpt_path=checkpoint)  # pyrefly: ignore[bad-argument-type]
         trainer.save_checkpoint("half.ckpt")
     run = open_run("lit")
     assert run.updates is not None and run.updates["step"].values.tolist() == list(range(9))

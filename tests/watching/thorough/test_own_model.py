@@ -27,7 +27,7 @@ from tracer.training.job import dropout_seed
 
 def test_the_same_training_is_the_same_to_the_bit(run: Run, tmp_path: Path) -> None:
     again = train(tmp_path / "again", layout=Layout(**LAYOUT), loss=doubled)
-    mine, theirs = (one.model(8, build=Small).model.state_dict() for one in (run, again))  # type: ignore[attr-defined]
+    mine, theirs = (one.model(8, build=Small).model.state_dict() for one in (run, again))  # pyrefly: ignore[missing-attribute]
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 

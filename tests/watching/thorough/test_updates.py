@@ -37,7 +37,7 @@ def test_lightning_runs_the_backward_pass_inside_the_step(here: Path, gpt: Calla
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
-    loader: Any = DataLoader(torch.cat(list(batches(4))), batch_size=4)  # type: ignore[arg-type]
+    loader: Any = DataLoader(torch.cat(list(batches(4))), batch_size=4)  # pyrefly: ignore[bad-argument-type]
     trainer = lightning.Trainer(
         max_steps=4, callbacks=[tracer.LightningCallback("lit", every=1)], accelerator="cpu", logger=False,
         gradient_clip_val=LIMIT, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,

@@ -69,7 +69,7 @@ def picture(
     stand below the patterns where tiles are large enough. `slim`: heads one after the other, in a row or two of cards;
     of many heads the patterns alone, and in words what is known of the selected one.
     """
-    cue = {
+    cue: dict[str, Any] = {
         "measure": measure,
         "scales": {name: scale.payload() for name, scale in (scales or {}).items()},
         "max_cell": max_cell,

@@ -84,7 +84,7 @@ def pack(
         y = np.log10(y)
     lo, hi = (float(np.nanmin(y)), float(np.nanmax(y))) if np.isfinite(y).any() else (0.0, 1.0)
     hi = hi if hi > lo else lo + (abs(lo) or 1.0) * 1e-3
-    header = {
+    header: dict[str, Any] = {
         "labels": list(labels),
         "groups": list(groups) if groups is not None else list(range(len(labels))),
         "group_names": list(group_names or []),

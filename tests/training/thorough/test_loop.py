@@ -28,24 +28,6 @@ def launch(port: int, rank: int, world: int, *args: str) -> subprocess.Popen:
     )  # fmt: skip
 
 
-def test_two_processes_of_accelerate_give_the_losses_of_one(tmp_path, free_port):
-    def train(name: str, world: int, batch_size: int = 8) -> str:
-        args = ["train", "induction", "--run", str(tmp_path / name), "--steps", "6", "--record.every", "1",
-                "--model.d-model", "32", "--optim.batch-size", str(batch_size), "--optim.accumulate", "2",
-                "--optim.qk-clip", "0.5", "--device", "cpu"]  # fmt: skip
-        processes = [launch(free_port, rank, world, *args) for rank in range(world)]
-        outputs = [process.communicate(timeout=300)[0] for process in processes]
-        assert {process.returncode for process in processes} == {0 if batch_size % 4 == 0 else 2}, outputs
-        return outputs[0]
-
-    train("one", 1)
-    train("two", 2)
-    one, two = (open_run(tmp_path / name).trace["train_loss"].values for name in ("one", "two"))
-    np.testing.assert_allclose(two, one, rtol=1e-5)
-    assert "batch_size=6 is not divisible by 2 processes x accumulate=2" in train("odd", 2, batch_size=6)
-    assert not (tmp_path / "odd").exists()
-
-
 def test_two_processes_count_each_target_alike(tmp_path, free_port):
     """Of the 8 rows of a batch, those of one process have more targets that count than those of the other."""
     for name, world in (("one", 1), ("two", 2)):

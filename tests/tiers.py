@@ -28,8 +28,8 @@ PARTS = (
     "training.qk_clip", "watching",
 )  # fmt: skip
 FIRST_ALONE = {
-    "browser", "cli", "dashboard", "diagnosis", "export", "pictures", "questions", "site", "specimens", "store", "tests",
-    "training", "watching",
+    "browser", "cli", "dashboard", "diagnosis", "export", "pictures", "questions", "site", "specimens", "store",
+    "tests", "training", "watching",
 }  # fmt: skip
 """Folders whose tests of the first tier do not run again with signatures checked: of them the second has more cases."""
 T = TypeVar("T")

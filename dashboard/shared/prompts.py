@@ -48,8 +48,8 @@ def choose_text(run: Run, most: int | None = None, place: DeltaGenerator | None 
         choosers.refuse(str(error))
     text = (place or st).text_area(
         "Prompt", height=68,
-        help="Your own text: Enter reads it, Shift and Enter begin a line. Heads that look for earlier copies show "
-        "themselves when something repeats.",
+        help="Your own text: Enter reads it, Shift and Enter begin a line (on a touch screen Enter does). Heads that "
+        "look for earlier copies show themselves when something repeats.",
         **state.control("prompt_box", shown, lambda text: state.update(prompt=text)),
     ) or shown  # fmt: skip
     if len(selection.prompt) > state.LONGEST_PROMPT:

@@ -33,7 +33,7 @@ def test_heads_that_are_no_circuit_have_no_order() -> None:
             replace(curve("induction", 200), heads=((1, 0),)),
         ]
 
-    assert precedence("previous_token", "induction", [run(0), run(1)]) == Precedence(1, 0, 0)
+    assert precedence("previous_token", "induction", [run(0), run(1)]) == Precedence(1, 0, 0, no_circuit=1)
 
 
 @pytest.mark.parametrize(

@@ -45,10 +45,10 @@ MUON, SGD = OptimConfig("muon", qk_lr_factor=20 / 3), OptimConfig("sgd")
     [
         ({"W_E": 1e-3, "L0 W_Q": 5e-3}, SGD, "**✓ In band**: 2 of 2 tensors in band."),
         ({"W_E": 1e-3, "L0 W_Q": 2e-2, "L1 W_Q": 2e-2, "L1 W_K": 2e-2}, MUON,
-         "**✓ In band**: 1 of 4 tensors in band; `W_Q` and `W_K` fast, as is usual with Muon: this run gives W_Q and "
-         "W_K 6.7 times the learning rate of the others."),
+         "**✓ As expected**: 1 of 4 tensors in band; `W_Q` and `W_K` fast, as is usual with Muon: this run gives W_Q "
+         "and W_K 6.7 times the learning rate of the others."),
         ({"W_E": 2e-2, "L0 W_V": 1e-3}, OptimConfig("adamw"),
-         "**✓ In band**: 1 of 2 tensors in band; `W_E` fast, as is usual with Adamw."),
+         "**✓ As expected**: 1 of 2 tensors in band; `W_E` fast, as is usual with Adamw."),
         ({"W_E": 2e-2, "L0 W_V": 1e-3}, SGD, "**△ Worth a look**: 1 of 2 tensors in band; `W_E` fast."),
         ({"W_E": 2e-2, "L0 W_V": 1e-3}, None, "**△ Worth a look**: 1 of 2 tensors in band; `W_E` fast."),
         ({"W_E": 1e-6, "L0 W_V": 1e-6}, MUON,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -138,6 +139,17 @@ def test_seeds_whose_order_is_not_known_are_said_and_left_out() -> None:
     (unknown, *_) = said([[previous(100), induction(110)]]).splitlines()
     assert unknown == "- Previous-token head before induction head: not known in any of 1 runs."
     assert said([[FLAT]]) == "None of these runs holds two changes of an induction circuit."
+
+
+def test_runs_whose_heads_are_no_circuit_are_said_to_be_left_out() -> None:
+    """As of one layer with smeared keys, whose induction head needs no other."""
+    beside = [replace(previous(100), heads=((1, 0),)), replace(induction(200), heads=((1, 2),))]
+    (alone, *_) = said([beside]).splitlines()
+    assert alone == (
+        "- Previous-token head before induction head: not asked, since the two heads are a circuit in none of 1 runs."
+    )
+    (line, *_) = said([beside, [previous(100), induction(200)]]).splitlines()
+    assert "in **1 of 1** runs" in line and line.endswith(" Left out: 1, whose two heads are no circuit.")
 
 
 def test_names_of_runs_are_escaped() -> None:

@@ -30,6 +30,8 @@ class Precedence:
     after: int
     unknown: int
     """Runs that have both changes, in an order that is not known."""
+    no_circuit: int = 0
+    """Runs that have both, of heads that are no circuit, since neither reads the other: they are left out."""
 
     @property
     def known(self) -> int:
@@ -55,11 +57,12 @@ def precedence(one: str, other: str, runs: Sequence[Sequence[Curve]]) -> Precede
     Runs whose two heads are no circuit, as the one is not in a layer before the other, are left out.
     """
     named = [{curve.name: curve for curve in curves} for curves in runs]
-    if {one, other} == {*PAIR}:
-        named = [run for run in named if all(name in run for name in PAIR) and may_feed(*(run[name] for name in PAIR))]
-    orders = [order(curves[one], curves[other]) for curves in named if one in curves and other in curves]
+    named = [run for run in named if one in run and other in run]
+    held = [run for run in named if {one, other} != {*PAIR} or may_feed(*(run[name] for name in PAIR))]
+    orders, every = ([order(run[one], run[other]) for run in those] for those in (held, named))
     known = orders.count("before"), orders.count("after")
-    return Precedence(*known, sum(found != "" for found in orders) - sum(known))
+    both, all_both = (sum(found != "" for found in those) for those in (orders, every))
+    return Precedence(*known, both - sum(known), all_both - both)
 
 
 def least_p(seeds: int, tried: int = 1) -> float:

@@ -51,7 +51,7 @@ def answer(names: Sequence[str], ratios: ArrayLike, optimiser: OptimConfig | Non
     inside = all(ratio < high for ratio in known.values()) and len(slow) < len(known) / 2
     if not inside:
         return f"**△ Worth a look**: {size}{rest}."
-    return f"**✓ In band**: {size}{rest}{_why(fast, optimiser)}."
+    return f"**✓ {'As expected' if outside else 'In band'}**: {size}{rest}{_why(fast, optimiser)}."
 
 
 def _why(fast: list[str], optimiser: OptimConfig | None) -> str:

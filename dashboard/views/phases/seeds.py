@@ -125,17 +125,20 @@ def said(runs: list[list[Curve]]) -> str:
     words, most = [], 0
     for one, other in LINKS:
         found = precedence(one, other, runs)
-        if not found.known + found.unknown:
+        if not found.known + found.unknown + found.no_circuit:
             continue
         most = max(most, found.known)
         link = f"- {NAMES[one]} before {lower(NAMES[other])}"
         rest = f" Not known in {found.unknown}." if found.unknown else ""
+        left = f" Left out: {found.no_circuit}, whose two heads are no circuit." if found.no_circuit else ""
         if found.known:
             low, high = (f"{share:.0%}".removesuffix("%") for share in found.interval)
             chance = f"95 % interval of the share: {low} to {high} %; p = {found.p(len(LINKS)):.2g}"
-            words.append(f"{link}: in **{found.before} of {found.known}** runs ({chance}).{rest}")
+            words.append(f"{link}: in **{found.before} of {found.known}** runs ({chance}).{rest}{left}")
+        elif found.unknown:
+            words.append(f"{link}: not known in any of {found.unknown} runs.{left}")
         else:
-            words.append(f"{link}: not known in any of {found.unknown} runs.")
+            words.append(f"{link}: not asked, since the two heads are a circuit in none of {found.no_circuit} runs.")
     if not words:
         return "None of these runs holds two changes of an induction circuit."
     if most:

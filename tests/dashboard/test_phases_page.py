@@ -91,9 +91,9 @@ def test_how_sure_each_change_is() -> None:
     changed = events([induction(260), previous(100), rises("val_loss", 90, 150), rises("entropy", 130, 190), FLAT])
     assert [curve.name for curve in changed] == ["val_loss", "previous_token", "entropy", "induction"]
     assert [sureness(changed, i) for i in range(4)] == [
-        "Not separated from 2. Before or after 3 depends on the unit.",
-        "Not separated from 1. Before or after 3 depends on the unit.",
-        "Before or after 1 and 2 depends on the unit.", "Separate from all others.",
+        "Not separated from 2. Before or after event 3? That depends on the unit.",
+        "Not separated from 1. Before or after event 3? That depends on the unit.",
+        "Before or after events 1 and 2? That depends on the unit.", "Separate from all others.",
     ]  # fmt: skip
     assert sureness(changed[:2], 0) == "Not separated from any other."
     assert sureness(changed[:1], 0) == ""

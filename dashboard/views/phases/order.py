@@ -157,7 +157,9 @@ def sureness(changed: list[Curve], i: int) -> str:
     if len(unsure) == len(others):
         return "Not separated from any other."
     said = [f"Not separated from {_numbers(unsure)}."] if unsure else []
-    said += [f"Before or after {_numbers(units)} depends on the unit."] if units else []
+    said += (
+        [f"Before or after event{'s' * (len(units) > 1)} {_numbers(units)}? That depends on the unit."] if units else []
+    )
     return " ".join(said)
 
 

@@ -47,12 +47,12 @@ FLAGS = [
     "WebUIOmniboxPopup,WebUIOmniboxAimPopup,SpareRendererForSitePerProcess",
 ]  # fmt: skip
 """No other machine can be reached, and no processes run beside those of the page: they took a quarter of all work."""
-CALM = """(() => { // the host's spinners are drawn 60 times a second, by this machine's own cores
+NO_HOST_MOTION = """(() => { // the host's spinners are drawn 60 times a second, by this machine's own cores
   const calm = new CSSStyleSheet();
   calm.replaceSync("*, ::before, ::after { animation: none !important; transition: none !important }");
   document.adoptedStyleSheets.push(calm);
 })()"""
-"""A fifth of all that the browser does. What a picture of ours moves lies below a shadow root, and still does."""
+"""They took a fifth of what the browser does. What a picture of ours moves lies below a shadow root, and still does."""
 WIRE = """(() => { // when this page last asked its server, and last heard from it; in `held`, if a list, questions wait
   const wire = (window.wire = { asked: 0, heard: 0, held: null }), { send } = WebSocket.prototype;
   WebSocket.prototype.send = function (data) {
@@ -152,7 +152,7 @@ def profile_of(browser: Browser, options: dict[str, Any]) -> BrowserContext:
     if name not in profiles:
         profiles[name] = browser.new_context(**options)
         profiles[name].add_init_script(WIRE)
-        profiles[name].add_init_script(CALM)
+        profiles[name].add_init_script(NO_HOST_MOTION)
     return profiles[name]
 
 

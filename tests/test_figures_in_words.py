@@ -21,7 +21,7 @@ import pytest
 
 from dashboard.views.runs.welcome import COMING
 from tracer import ablate
-from tracer.analysis.order_over_seeds import least_p
+from tracer.analysis.order_over_seeds import LINKS, least_p, seeds_needed
 from tracer.data import probes
 from tracer.measures.change_points import PhaseChange, phase_change
 from tracer.measures.strongest import induction_head
@@ -32,7 +32,7 @@ RECORD: dict[str, Any] = json.loads((ROOT / "docs/measures.json").read_text())
 LIST = re.compile(r"<!-- (\w+) -->.*?<!-- /\1 -->", re.DOTALL)
 DIGITS = 3
 """Significant digits of the record."""
-COUNTS = {"two": 2, "three": 3, "four": 4}
+COUNTS = {"two": 2, "three": 3, "four": 4, "eight": 8}
 NUMBER = rf"(\d+(?:,\d{{3}})*(?:\.\d+)?|{'|'.join(COUNTS)})"
 DEMO, TOY = (PRESETS[name].config for name in ("demo", "induction"))
 LOOKS_BACK, INDUCTION = (0, 1), (1, 2)
@@ -89,7 +89,9 @@ CLAIMS: list[tuple[str, str, tuple[Source, ...]]] = [
     ("docs/student.md", "# {} nats a token, over all tokens", (without["L0H1"],)),
     ("docs/student.md", "# {}: later patterns held", (without["L0H1, patterns frozen"],)),
     ("docs/researcher.md", "the highest of {} heads, no warm-up", (TOY.model.n_layers * TOY.model.n_heads,)),
-    ("docs/researcher.md", "{} that agree have p = {} at best", (4, least_p(4))),
+    ("docs/researcher.md", "{} seeds that agree have p = {} at best", (4, least_p(4))),
+    ("docs/researcher.md", "the {} orders of a circuit it takes {} for p < 0.05",
+     (len(LINKS), seeds_needed(len(LINKS)))),
     ("docs/researcher.md", "with three others {} at best", (1 / TOY.model.n_heads,)),
     ("docs/researcher.md", "keep {} % of what repetition gains",
      (100 * inspect.signature(ablate.build_up).parameters["target"].default,)),

@@ -6,9 +6,8 @@ function, one test a page, the main job in a browser. The second lies in folders
 --thorough` runs both, with the signatures of `tracer` checked at run time, which doubles the cost of a call. `make
 test-all`, which comes after `make test`, leaves out what that ran and what gains nothing from these checks
 (`--after-first`): pages, commands, files and loops, whose calls with arrays other tests make as well, and of each test
-that runs again all cases but one, since they differ in numbers and not in what is called. A path that is named on the
-command line runs whatever its tier. Where the cases of one test differ in family, kind or size alone, `quick` names
-those of the first tier.
+that runs again all cases but its first and its last. A path that is named on the command line runs whatever its tier.
+Where the cases of one test differ in family, kind or size alone, `quick` names those of the first tier.
 """
 
 import sys
@@ -31,7 +30,7 @@ FIRST_ALONE = {
     "browser", "cli", "dashboard", "diagnosis", "export", "pictures", "questions", "site", "specimens", "store",
     "tests", "training", "watching",
 }  # fmt: skip
-"""Folders whose tests of the first tier do not run again with signatures checked: of them the second has more cases."""
+"""Folders whose tests of the first tier do not run again with signatures checked: others call the same functions."""
 T = TypeVar("T")
 
 
@@ -82,13 +81,9 @@ def is_further_case(item: pytest.Item) -> bool:
     return False
 
 
-def is_first_case(item: pytest.Item, seen: set[tuple[object, ...]]) -> bool:
-    """Of a test none of whose cases is among those `seen`, to which it is added."""
-    test = item.path, getattr(item, "cls", None), getattr(item, "originalname", item.name)
-    if test in seen:
-        return False
-    seen.add(test)
-    return True
+def name_of_test(item: pytest.Item) -> tuple[object, ...]:
+    """The same for all cases of a test."""
+    return item.path, getattr(item, "cls", None), getattr(item, "originalname", item.name)
 
 
 def pytest_runtest_setup() -> None:
@@ -109,11 +104,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Slow files first, and of them those without a browser: meanwhile one worker trains what the others show."""
     if config.getoption("after_first"):
-        again: set[tuple[object, ...]] = set()
+        again = [item for item in items if item.path.parent.name not in FIRST_ALONE]
+        ends = {
+            *{name_of_test(item): item for item in again}.values(),
+            *{name_of_test(item): item for item in again[::-1]}.values(),
+        }
         items[:] = [
             item for item in items
-            if SECOND & {*item.path.relative_to(config.rootpath).parts} or is_further_case(item)
-            or item.path.parent.name not in FIRST_ALONE and is_first_case(item, again)
+            if SECOND & {*item.path.relative_to(config.rootpath).parts} or is_further_case(item) or item in ends
         ]  # fmt: skip
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (item.path not in slow, "browser" in item.path.parts))

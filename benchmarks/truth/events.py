@@ -295,16 +295,20 @@ def seeds() -> Iterator[Attack]:
         "the four events of a circuit in an order of chance, 2,000 times each: is any of the four orders called?",
         f"{', '.join(rates)} seeds", worst <= 0.05,
     )  # fmt: skip
-    called = []
+    by_kind, settings = [], []
     for name in ALIKE:
-        for n in (3, 5, 10):
-            drawn = [draw(rng, x / x[-1])[: N // n * n].reshape(N // n, n, -1) for x in GRIDS for draw in KINDS[name]]
-            called.append(float(np.mean([not why_no_peak(of.var(0, ddof=1), n) for runs in drawn for of in runs])))
+        here = []
+        for x, draw, n in itertools.product(GRIDS, KINDS[name], (3, 5, 10)):
+            drawn = draw(rng, x / x[-1])[: N // n * n].reshape(N // n, n, -1)
+            here.append(float(np.mean([not why_no_peak(of.var(0, ddof=1), n) for of in drawn])))
+        by_kind.append(float(np.mean(here)))
+        settings += here
     yield Attack(
-        "The variance over seeds has no peak where they part no more at one step than at others",
+        "The variance over seeds seldom has a peak where they part no more at one step than at others",
         "Phases, other seeds; seeds.why_no_peak", f"{'; '.join(ALIKE)}: 3, 5 and 10 runs of a kind",
-        f"a peak in {100 * np.mean(called):.1f} % on average, {100 * max(called):.1f} % of the worst",
-        max(called) <= 0.05,
+        f"a peak in {100 * np.mean(by_kind):.1f} % on average, {100 * max(by_kind):.1f} % of the worst kind, "
+        f"{100 * max(settings):.0f} % in the worst of {len(settings)} settings (of 20 to 66 sets of runs each)",
+        max(by_kind) <= 0.05,
     )  # fmt: skip
     u, found = np.linspace(0, 1, 101), []
     for n in (3, 5, 10):
@@ -316,7 +320,7 @@ def seeds() -> Iterator[Attack]:
         found.append((seen, float(np.mean(late)), float(np.std(late)), n))
     yield Attack(
         "The peak of the variance over seeds dates their transition", "Phases, other seeds; seeds.why_no_peak",
-        "200 times: sigmoids of 101 records, two fifths of the way along, a twentieth of the training apart",
+        "200 times: sigmoids of 101 records, two fifths of the way along, their dates' deviation a twentieth",
         "; ".join(f"of {n} a peak in {100 * seen:.0f} %, {mean:+.1f} +- {sd:.1f} records from their median date"
                   for seen, mean, sd, n in found), all(seen > 0.9 and abs(mean) < 1 for seen, mean, *_ in found),
     )  # fmt: skip

@@ -156,6 +156,10 @@ def test_names_of_runs_are_escaped() -> None:
     shown = table({"<b>": [previous(100)], "two": [FLAT]})
     assert "<b>" not in shown and "&lt;b&gt;" in shown
     assert "<small>120 to 130</small><small>L0H1</small>" in shown and "not measured" in shown
+    assert "<td>125<small>median of 1</small></td>" in shown and ">All 2<" in shown
+    assert "All" not in table({"<b>": [previous(100)], "two": [FLAT]}, together=False)
+    both = table({"one": [previous(100)], "two": [previous(300)]})
+    assert "<td>225<small>median of 2</small><small>125 to 325</small></td>" in both
 
 
 @pytest.mark.parametrize(

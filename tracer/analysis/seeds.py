@@ -2,7 +2,8 @@
 
 1. Each run has a date of its own for a change, or none: together they are a distribution, of which the median and the
    range are given. The interval of the median is exact whatever the distribution; fewer than six dates have none at
-   95 %. Source: order statistics (David and Nagaraja 2003, 7.1).
+   95 %, and where a run has no date there is none either, since its date may lie beyond the record or be what the
+   detector does not find. Source: order statistics (David and Nagaraja 2003, 7.1).
 2. The order of two changes is counted in pairs, both dates of one run (`order_over_seeds`).
 3. Where runs jump at different steps, the variance of a curve over them rises and falls again: its peak dates a
    transition without a threshold, and without the dates of 1. A peak counts where the variance is half as large at some
@@ -29,11 +30,13 @@ from tracer.analysis.order_over_seeds import LEVEL, LINKS, Precedence, least_p, 
 from tracer.analysis.over_seeds import FEWEST
 from tracer.analysis.training_curves import NAMES, Curve, Reads
 from tracer.store import Run, open_run
-from tracer.store.choosing import differences, settings
+from tracer.store.choosing import ABOUT, differences, settings
 
 if TYPE_CHECKING:
     import xarray as xr
 
+ROUNDING = 8 * np.finfo(np.float64).eps
+"""Values that are apart by less, as a share of them, are equal."""
 LEAST_STEPS = 8
 """Recorded steps that all runs share, below which a peak of the variance says nothing."""
 
@@ -54,10 +57,15 @@ class Dates:
 
     @property
     def interval(self) -> tuple[int, int] | None:
-        """The narrowest pair of dates, as far from either end, that holds the median of all seeds 95 times in 100."""
+        """The narrowest pair of dates, as far from either end, that holds the median of all seeds 95 times in 100.
+
+        None where fewer than six runs have a date, or one has none.
+        """
         n = len(self.steps)
         outside = 0.0
         found = None
+        if n < self.runs:
+            return None
         for k in range(n // 2):  # outside: more than k of n dates on the other side of the median, either way
             outside += 2 * comb(n, k) / 2**n
             if outside > LEVEL:
@@ -76,9 +84,9 @@ class Spread:
     """Over runs [step], in the curve's unit squared, with n - 1 below."""
     peak: int | None
     """The step at which it is largest; None where that is no peak."""
-    low: int | None
-    high: int | None
-    """The first and the last step that it would be with one run left out."""
+    earliest: int | None
+    latest: int | None
+    """The first and the last of this step and those that it would be with one run left out."""
     note: str
     """Why there is no peak; empty where there is one."""
 
@@ -91,12 +99,15 @@ class Seeds:
     """The course of each run, by its name: `tracer.analysis.training_curves.course`."""
     differ: Mapping[str, Sequence[object]]
     """Settings beside the seed in which they differ, each with its value by run: there an order is not one of seeds."""
+    alike: Sequence[str] = ()
+    """Runs that are no seeds of their own: copies of one seed, and forks, which began as their parent."""
 
     @property
     def changes(self) -> list[str]:
-        """The names of the curves that changed in a run, by their median date."""
+        """The names of the curves that changed in a run, by their median date; then of those that part at a peak."""
         dated = {name: dates for name in self._titles if (dates := self.dates(name)).steps}
-        return sorted(dated, key=lambda name: dated[name].median)
+        peaks = [name for name in self._titles if name not in dated and self.spread(name).peak is not None]
+        return [*sorted(dated, key=lambda name: dated[name].median), *peaks]
 
     def dates(self, name: str) -> Dates:
         """Of a curve by its name, such as "induction". ValueError where no run holds it."""
@@ -114,10 +125,10 @@ class Seeds:
 
     @property
     def table(self) -> xr.Dataset:
-        """Variables [change run]: `date`, its 95 % interval `low` to `high` (nan without one), and the `head`."""
+        """Variables [curve run]: `date`, its 95 % interval `low` to `high` (nan without one), and the `head`."""
         import xarray as xr
 
-        names = [name for name in self._titles if any(c.name == name for of in self.curves.values() for c in of)]
+        names = list(self._titles)
         shape = len(names), len(self.curves)
         dates = {key: np.full(shape, np.nan) for key in ("date", "low", "high")}
         heads = np.full(shape, "", dtype=object)
@@ -128,8 +139,8 @@ class Seeds:
                 if change := curve.change:
                     for key, step in (("date", change.midpoint), ("low", change.low), ("high", change.high)):
                         dates[key][row, column] = step
-        held = {key: (("change", "run"), of) for key, of in (*dates.items(), ("head", heads.astype(str)))}
-        return xr.Dataset(held, {"change": names, "run": list(self.curves)})
+        held = {key: (("curve", "run"), of) for key, of in (*dates.items(), ("head", heads.astype(str)))}
+        return xr.Dataset(held, {"curve": np.array(names, str), "run": np.array(list(self.curves), str)})
 
     @property
     def _titles(self) -> dict[str, str]:
@@ -140,33 +151,45 @@ class Seeds:
     def _held(self, name: str) -> dict[str, Curve]:
         held = {run: curve for run, of in self.curves.items() for curve in of if curve.name == name}
         if not held:
-            raise ValueError(f"no run holds a curve {name!r}; they hold {', '.join(self._titles)}")
+            more = "; it is asked for with composition=True" if name == "composition" else ""
+            raise ValueError(f"no run holds a curve {name!r}{more}; they hold {', '.join(self._titles) or 'none'}")
         return held
 
     def __str__(self) -> str:
-        n = len(self.curves)
-        lines = [f"{n} runs: {', '.join(self.curves)}"]
+        lines = [f"{len(self.curves)} runs: {', '.join(self.curves)}"]
         if self.differ:
             lines.append(f"They differ in {', '.join(self.differ)}: what follows is not of seeds alone.")
-        rows = [("change", "dated", "median", "95 % interval", "from first to last", "the runs part most at")]
-        for name in self.changes:
-            dates, apart = self.dates(name), self.spread(name)
-            sure = "-" if dates.interval is None else "{:,} to {:,}".format(*dates.interval)
-            at = apart.note if apart.peak is None else f"{apart.peak:,} ({apart.low:,} to {apart.high:,})"
-            span = f"{dates.steps[0]:,} to {dates.steps[-1]:,}"
-            rows.append((self._titles[name], f"{len(dates.steps)} of {n}", f"{dates.median:,.0f}", sure, span, at))
+        if self.alike:
+            lines.append(f"No seeds of their own: {', '.join(self.alike)}. No p and no interval below holds.")
+        rows = [("change", "dated", "median", "95 % interval", "from first to last", "runs part most at")]
+        rows += [self._row(name) for name in self.changes]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        for one, other in LINKS:
-            if {one, other} <= {*self._titles} and (found := self.before(one, other)).known:
-                low, high = (f"{share:.0%}".removesuffix("%") for share in found.interval)
-                rest = f"; not known in {found.unknown}" if found.unknown else ""
-                lines.append(
-                    f"{self._titles[one]} before {self._titles[other]}: {found.before} of {found.known} ({low} to "
-                    f"{high} %), p = {found.p(len(LINKS)):.2g} of {len(LINKS)} orders, "
-                    f"{least_p(found.known, len(LINKS)):.2g} at best of so many runs{rest}"
-                )
-        return "\n".join(lines)
+        table = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        orders = [self._order(*link) for link in LINKS if {*link} <= {*self._titles}]
+        return "\n".join([*lines, *(table if len(rows) > 1 else ["No run changed."]), *filter(None, orders)])
+
+    def _row(self, name: str) -> tuple[str, ...]:
+        dates, apart = self.dates(name), self.spread(name)
+        sure = "-" if dates.interval is None else "{:,} to {:,}".format(*dates.interval)
+        at = apart.note
+        if apart.peak is not None:
+            at = f"{apart.peak:,} (without one run: {apart.earliest:,} to {apart.latest:,})"
+        middle, span = "-", "-"
+        if dates.steps:
+            middle, span = f"{dates.median:,.0f}", f"{dates.steps[0]:,} to {dates.steps[-1]:,}"
+        return self._titles[name], f"{len(dates.steps)} of {dates.runs}", middle, sure, span, at
+
+    def _order(self, one: str, other: str) -> str:
+        """What is known of one link, in a line; empty where no run has both changes."""
+        found = self.before(one, other)
+        rest = [f"not known in {found.unknown}"] if found.unknown else []
+        rest += [f"left out: {found.no_circuit}, whose two heads are no circuit"] if found.no_circuit else []
+        if found.known:
+            low, high = (f"{share:.0%}".removesuffix("%") for share in found.interval)
+            best = f"{least_p(found.known, len(LINKS)):.2g} at best of so many runs"
+            chance = f"p = {found.p(len(LINKS)):.2g} of {len(LINKS)} orders, {best}"
+            rest.insert(0, f"{found.before} of {found.known} ({low} to {high} %), {chance}")
+        return f"{self._titles[one]} before {self._titles[other]}: {'; '.join(rest)}" if rest else ""
 
 
 def seeds(runs: Iterable[Run | str | Path], *, composition: bool = False) -> Seeds:
@@ -174,24 +197,43 @@ def seeds(runs: Iterable[Run | str | Path], *, composition: bool = False) -> See
 
     `runs` are at least two, each as `open_run` takes it or opened. `composition` reads the weights of every snapshot
     for the curve of K-composition, which costs seconds a run; without it only traces are read. Settings in which the
-    runs differ beside the seed are told, not refused. ValueError for one run, or two of one name.
+    runs differ beside the seed, copies of one seed and forks are told, not refused. ValueError for one run, or two of
+    one name.
     """
+    if isinstance(runs, (str, Path, Run)):
+        raise ValueError("seeds are several runs, in a list: seeds(['toy-0', 'toy-1', 'toy-2'])")
     opened = [run if isinstance(run, Run) else open_run(run) for run in runs]
     names = [run.name for run in opened]
     if len(opened) < 2:
         raise ValueError(f"seeds are at least two runs, not {len(opened)}: seeds(['toy-0', 'toy-1', 'toy-2'])")
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f"each run counts once, but these are named twice: {', '.join(twice)}")
+        raise ValueError(f"two runs are called {', '.join(twice)}: name a run once, or rename its directory")
     differ = differences([settings(run) for run in opened])
     curves = {run.name: training_curves.course(run.trace, _reads(run) if composition else None) for run in opened}
-    return Seeds(curves, {name: values for name, values in differ.items() if name != "seed"})
+    return Seeds(curves, {name: values for name, values in differ.items() if name != "seed"}, no_seeds(opened))
+
+
+def no_seeds(runs: Sequence[Run]) -> list[str]:
+    """Those that are no draw of their own: forks, and of one seed and the same settings all but the first."""
+    seen: list[dict[str, object]] = []
+    found = []
+    for run in runs:
+        held = {name: value for name, value in settings(run).items() if name not in ABOUT}
+        if run.meta.get("parent") or held in seen:
+            found.append(run.name)
+        seen.append(held)
+    return found
 
 
 def _reads(run: Run) -> Reads | None:
     if not training_curves.readable(run):
         return None
-    read = dict(training_curves.compositions(run, run.steps))
-    return Reads(list(read), np.stack(list(read.values())), training_curves.by_chance(run)) if read else None
+    try:
+        read = dict(training_curves.compositions(run, run.steps))
+    except ValueError:  # a damaged tokenizer: the curves of the trace are whole
+        return None
+    chance = training_curves.by_chance(run, next(iter(read))) if read else 0.0
+    return Reads(list(read), np.stack(list(read.values())), chance) if read else None
 
 
 def spread(curves: Sequence[Curve]) -> Spread:
@@ -199,6 +241,7 @@ def spread(curves: Sequence[Curve]) -> Spread:
     steps = functools.reduce(np.intersect1d, (curve.steps for curve in curves))
     values = np.stack([curve.values[np.isin(curve.steps, steps)] for curve in curves])
     n, variance = len(curves), values.var(axis=0, ddof=1) if len(curves) > 1 else np.full(len(steps), np.nan)
+    variance[variance < np.square(ROUNDING * np.abs(values).max(axis=0, initial=0.0))] = 0.0
     if n < FEWEST:
         note = f"needs {FEWEST} runs"
     elif len(steps) < LEAST_STEPS:
@@ -208,7 +251,8 @@ def spread(curves: Sequence[Curve]) -> Spread:
     if note:
         return Spread(steps, variance, None, None, None, note)
     without = [int(steps[np.delete(values, i, axis=0).var(axis=0, ddof=1).argmax()]) for i in range(n)]
-    return Spread(steps, variance, int(steps[variance.argmax()]), min(without), max(without), "")
+    peak = int(steps[variance.argmax()])
+    return Spread(steps, variance, peak, min(peak, *without), max(peak, *without), "")
 
 
 def why_no_peak(variance: ArrayLike, runs: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import tyro
@@ -206,6 +207,7 @@ def reproduce(
     table: bool = False,
     json: bool = False,
     quick: bool = False,
+    toys: str | None = None,
 ) -> int:
     """Train what a paper, or our specimens, need and lack, and print what was published beside what came out.
 
@@ -220,6 +222,8 @@ def reproduce(
         table: Print what is known of what is trained already, and train nothing.
         json: Print the figures as JSON.
         quick: Of a paper: train no more than takes two minutes; what that cannot decide is not tested.
+        toys: Of a paper: write its trained models into this new directory, for transformer-lens and Hugging Face, with
+            their claims, the tests of their heads, and checksums.
     """
     from tracer.specimens.paper_folder import is_paper
 
@@ -229,9 +233,10 @@ def reproduce(
             raise ValueError(f"name one paper, not {', '.join(names)}")
         if size != "small" or corpus is not None:
             raise ValueError(f"--size and --corpus are of specimens; {papers[0]} is a paper, which says its own")
-        return _reproduce_paper(papers[0], seeds, table, json, quick)
-    if quick:
-        raise ValueError("--quick is of a paper: name one, as edelman or ./my-paper")
+        return _reproduce_paper(papers[0], seeds, table, json, quick, toys)
+    if quick or toys is not None:
+        which = "--quick" if quick else "--toys"
+        raise ValueError(f"{which} is of a paper: name one, as edelman or ./my-paper")
     from tracer.specimens import reproduce as series
     from tracer.specimens.claims import judged
     from tracer.specimens.exercises import EXERCISES
@@ -244,8 +249,16 @@ def reproduce(
     return 0 if all(verdict.holds is not False for verdict in judged(found)) else EXIT_CLAIM
 
 
-def _reproduce_paper(name: str, seeds: tuple[int, ...], table: bool, json: bool, quick: bool) -> int:
+def _reproduce_paper(
+    name: str, seeds: tuple[int, ...], table: bool, json: bool, quick: bool, toys: str | None
+) -> int:  # fmt: skip
+    from transformers.utils import logging
+
+    from tracer.export.to_huggingface import new_directory
     from tracer.specimens.reproduction import reproduce
+
+    if toys is not None:
+        new_directory(toys)  # before hours of training
 
     try:
         found = reproduce(name, seeds, quick=quick, train=not table, say=None if json else say)
@@ -256,4 +269,11 @@ def _reproduce_paper(name: str, seeds: tuple[int, ...], table: bool, json: bool,
         say_json(**found.told)
     else:
         say("\n" * (not table) + str(found))
+    if toys is not None:
+        logging.disable_progress_bar()
+        written = found.write(toys)
+        size = sum(path.stat().st_size for path in Path(toys).rglob("*") if path.is_file()) / 1e6
+        if not json:
+            models = f"{len(written)} model{'s' * (len(written) != 1)}"
+            say(f"{models} written, {size:.1f} MB: {toys}/README.md has the lines that open them")
     return found.status

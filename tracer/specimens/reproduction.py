@@ -12,6 +12,7 @@ from tracer.specimens.paper_folder import PaperFolder, load
 from tracer.specimens.paper_runs import trained_runs
 from tracer.specimens.paper_tables import as_text, facts
 from tracer.specimens.paper_verdicts import ClaimAnswer, answers_of, exit_status
+from tracer.specimens.toys import Toy, write_toys
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,10 @@ class Reproduction:
     def status(self) -> int:
         """0 where all claims hold, 1 where one fails or is weaker, 3 where one could not be decided."""
         return exit_status(self.claims)
+
+    def write(self, directory: str | Path) -> list[Toy]:
+        """Its trained models for other libraries, with claims, cards and checksums: `tracer.specimens.toys`."""
+        return write_toys(self, directory)
 
     def __str__(self) -> str:
         return as_text(self.told)

@@ -11,7 +11,6 @@ import sys
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import cast
 
 import streamlit as st
 
@@ -59,5 +58,5 @@ def _module(name: str, path: Path) -> ModuleType:
         sys.path.append(folder)
     sys.modules[spec.name] = module  # where dataclasses look their module up
     spec.loader.exec_module(module)
-    _READ[path] = changed, cast("ModuleType", module)
+    _READ[path] = changed, module
     return module

@@ -11,7 +11,7 @@ from dashboard.loading.run_summaries import settings_of
 from dashboard.views.phases import data
 from dashboard.views.phases.order import interval, lower
 from tracer.analysis.order_over_seeds import LEVEL, LINKS, least_p, precedence, seeds_needed
-from tracer.analysis.seeds import Seeds
+from tracer.analysis.seeds import Seeds, no_seeds
 from tracer.analysis.training_curves import NAMES, Curve, events
 from tracer.store import Run
 from tracer.store.choosing import differences
@@ -57,7 +57,8 @@ def draw_seeds(run: Run, found: list[Curve]) -> None:
         words, dates = st.columns([5, 7], gap="large")
         words.markdown(said(list(courses.values())))
         dates.html(
-            f'{STYLE}<div class="seeds" role="region" tabindex="0" aria-label="Changes by run">{table(courses)}</div>'
+            f'{STYLE}<div class="seeds" role="region" tabindex="0" aria-label="Changes by run">'
+            f"{table(courses, together=_are_seeds([run, *(others[name] for name in courses if name in others)]))}</div>"
         )
 
 
@@ -84,17 +85,30 @@ def _seed_alone(run: Run, other: Run) -> bool:
         return False
 
 
-def table(courses: dict[str, list[Curve]]) -> str:
-    """A row a change in the order of the first run, a column a run: midpoint, its interval and head; then all runs."""
+def _are_seeds(runs: list[Run]) -> bool:
+    """Do they differ in nothing but the seed, each of its own?"""
+    try:
+        return {*differences([settings_of(run) for run in runs])} == {"seed"} and not no_seeds(runs)
+    except (ValueError, TypeError):  # a damaged run.json
+        return False
+
+
+def table(courses: dict[str, list[Curve]], together: bool = True) -> str:
+    """A row a change in the order of the first run, a column a run: midpoint, its interval and head.
+
+    `together`: and a column of all runs, as one thing.
+    """
     first = [curve.name for curve in events(next(iter(courses.values())))]
     titles = NAMES | {curve.name: curve.title for curves in courses.values() for curve in curves}
     names = [*first, *(name for name in titles if name not in first)]
     by_run = {run: {curve.name: curve for curve in curves} for run, curves in courses.items()}
     names = [name for name in names if any((c := found.get(name)) and c.change for found in by_run.values())]
-    top = "".join(f'<th scope="col">{escape(run)}</th>' for run in [*by_run, f"All {len(by_run)}"])
-    together = Seeds(courses, {})
+    heads = [*by_run, *([f"All {len(by_run)}"] if together else [])]
+    top = "".join(f'<th scope="col">{escape(run)}</th>' for run in heads)
+    every = Seeds(courses, {})
     cells = {
-        name: "".join(_cell(found.get(name)) for found in by_run.values()) + _cell_of_all(together, name)
+        name: "".join(_cell(found.get(name)) for found in by_run.values())
+        + (_cell_of_all(every, name) if together else "")
         for name in names
     }
     rows = [f'<tr><th scope="row">{escape(titles[name])}</th>{cells[name]}</tr>' for name in names]
@@ -113,11 +127,9 @@ def _cell_of_all(runs: Seeds, name: str) -> str:
     """The median date, the first and the last, and where the runs part most, if that is a peak."""
     dates, apart = runs.dates(name), runs.spread(name)
     sure = f", 95 % interval {dates.interval[0]:,} to {dates.interval[1]:,}" if dates.interval else ""
-    parts = "" if apart.peak is None else f"<small>part most at {apart.peak:,}</small>"
-    return (
-        f"<td>{dates.median:,.0f}<small>median of {len(dates.steps)}{sure}</small>"
-        f"<small>{dates.steps[0]:,} to {dates.steps[-1]:,}</small>{parts}</td>"
-    )
+    parts = "" if apart.peak is None else f"<small>runs part most at {apart.peak:,}</small>"
+    span = f"<small>{dates.steps[0]:,} to {dates.steps[-1]:,}</small>" if len(dates.steps) > 1 else ""
+    return f"<td>{dates.median:,.0f}<small>median of {len(dates.steps)}{sure}</small>{span}{parts}</td>"
 
 
 def said(runs: list[list[Curve]]) -> str:

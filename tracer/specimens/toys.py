@@ -1,0 +1,136 @@
+"""A paper's trained models for others: weights that other libraries open, what is known of each, and checksums.
+
+A directory for each model of each seed, after its last step, with the head that its trace calls the strongest induction
+head put to the tests; the paper's claims as they came out of these runs; and `SHA256SUMS` of every file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracer.ablate.verdict_card import verdict
+from tracer.analysis.training_curves import strongest
+from tracer.config.fields import to_dict
+from tracer.export.bridge import save_bridge
+from tracer.export.to_huggingface import clamped, new_directory, own_model, to_huggingface
+from tracer.model import Transformer
+from tracer.specimens.table_parts import markdown_table
+from tracer.store import Run
+
+if TYPE_CHECKING:
+    from tracer.specimens.reproduction import Reproduction
+
+SUMS = "SHA256SUMS"
+OPENING = """`manyeyes/` of a model opens so, from its directory:
+
+```python
+import json
+from pathlib import Path
+
+import tracer
+from safetensors.torch import load_file
+from tracer.config.fields import from_dict
+
+model = tracer.Transformer(from_dict(tracer.ModelConfig, json.loads(Path("manyeyes/config.json").read_text())))
+model.load_state_dict(load_file("manyeyes/model.safetensors"))
+model.eval()
+```
+
+`transformer-lens/README.md` has the lines for that library, where one could be written; `huggingface/` is what
+`transformers.AutoModelForCausalLM.from_pretrained` opens. All of them give the same logits.
+"""
+
+
+@dataclass(frozen=True)
+class Toy:
+    """One model that was written."""
+
+    name: str
+    about: str
+    step: int
+    parameters: int
+    refused: dict[str, str]
+    """Why a library cannot have it, by the library."""
+    card: str
+    """The headline of its card, or why it has none."""
+
+
+def write_toys(found: Reproduction, directory: str | Path) -> list[Toy]:
+    """Every run of a reproduction that is done, for other libraries, with README.md, claims.json and SHA256SUMS.
+
+    ValueError where the directory holds something, or no run is done. A model that a library cannot express is not
+    written for it, and README.md says what is in the way.
+    """
+    runs = [(found.folder.paper.runs[name].about, run) for of in found.runs.values() for name, run in of.items()]
+    if not runs:
+        raise ValueError(f"no run of {found.folder.name} is done, so there is nothing to write: reproduce it first")
+    directory = new_directory(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    toys = [_write(about, run, directory / run.name) for about, run in runs]
+    (directory / "claims.json").write_text(json.dumps(found.told, indent=1, allow_nan=False), encoding="utf-8")
+    (directory / "README.md").write_text(_readme(found, toys), encoding="utf-8")
+    files = sorted(path for path in directory.rglob("*") if path.is_file())
+    sums = {path.relative_to(directory).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    (directory / SUMS).write_text("".join(f"{sums[name]}  {name}\n" for name in sums), encoding="utf-8")
+    return toys
+
+
+def _write(about: str, run: Run, directory: Path) -> Toy:
+    from safetensors.torch import save_file
+
+    model, step = own_model(run), run.steps[-1]
+    ours = directory / "manyeyes"
+    ours.mkdir(parents=True)
+    (ours / "config.json").write_text(json.dumps(to_dict(model.config), indent=1), encoding="utf-8")
+    save_file({name: x.contiguous() for name, x in model.state_dict().items()}, ours / "model.safetensors")
+    others: dict[str, Callable[[Transformer, Path], Any]] = {
+        "transformer-lens": save_bridge, "Hugging Face": to_huggingface,
+    }  # fmt: skip
+    held = clamped(model)
+    refused = {"manyeyes": f"without {held[0]}"} if held else {}
+    for library, save in others.items():
+        try:
+            save(model, directory / library.replace(" ", "").lower())
+        except ValueError as error:
+            _, _, way = str(error).partition("In the way: ")
+            refused[library] = way or str(error)
+    card = _card(run)
+    (directory / "card.txt").write_text(f"{card}\n", encoding="utf-8")
+    n = sum(x.numel() for x in model.parameters())
+    return Toy(run.name, about, step, n, refused, card.splitlines()[0])
+
+
+def _card(run: Run) -> str:
+    """The tests of the strongest induction head at the last step, without the lines that name this machine's files."""
+    head = strongest(run.trace)
+    if head is None:
+        return "No head's induction score stands out above its control."
+    found = verdict(run, *head)
+    return "\n".join([found.headline, *map(str, found.tests)])
+
+
+def _readme(found: Reproduction, toys: list[Toy]) -> str:
+    paper = found.folder.paper
+    rows = [
+        (f"`{toy.name}`", toy.about, f"{toy.step:,}", f"{toy.parameters:,}",
+         *("no" if library in toy.refused else "yes" for library in ("transformer-lens", "Hugging Face")), toy.card)
+        for toy in toys
+    ]  # fmt: skip
+    columns = ("model", "what for", "steps", "parameters", "transformer-lens", "Hugging Face", "its strongest head")
+    why = [
+        f"- `{toy.name}`: {reason} ({', '.join(library for library, of in toy.refused.items() if of == reason)})"
+        for toy in toys for reason in dict.fromkeys(toy.refused.values())
+    ]  # fmt: skip
+    return "\n".join([
+        f"# Trained models: {paper.title}", "", f"Source: {paper.source}", "",
+        "Small transformers whose heads and training are known, as `tracer reproduce "
+        f"{found.folder.name}` trained and judged them: claims.json holds what is claimed of them with every figure, "
+        f"card.txt of a model the tests of one head. `sha256sum -c {SUMS}` checks the files.", "",
+        markdown_table(columns, rows), *(["What is in the way of a library, or left out:", "", *why, ""] * bool(why)),
+        OPENING,
+    ])  # fmt: skip

@@ -137,7 +137,7 @@ def test_seeds_whose_order_is_not_known_are_said_and_left_out() -> None:
     )
     assert lines[2].startswith("If all 9 runs agreed, p would be 0.016.")
     (unknown, *_) = said([[previous(100), induction(110)]]).splitlines()
-    assert unknown == "- Previous-token head before induction head: not known in any of 1 runs."
+    assert unknown == "- Previous-token head before induction head: not known in the one run that has both."
     assert said([[FLAT]]) == "None of these runs holds two changes of an induction circuit."
 
 
@@ -146,7 +146,7 @@ def test_runs_whose_heads_are_no_circuit_are_said_to_be_left_out() -> None:
     beside = [replace(previous(100), heads=((1, 0),)), replace(induction(200), heads=((1, 2),))]
     (alone, *_) = said([beside]).splitlines()
     assert alone == (
-        "- Previous-token head before induction head: not asked, since the two heads are a circuit in none of 1 runs."
+        "- Previous-token head before induction head: not asked, since the two heads are a circuit in no run."
     )
     (line, *_) = said([beside, [previous(100), induction(200)]]).splitlines()
     assert "in **1 of 1** runs" in line and line.endswith(" Left out: 1, whose two heads are no circuit.")
@@ -156,10 +156,10 @@ def test_names_of_runs_are_escaped() -> None:
     shown = table({"<b>": [previous(100)], "two": [FLAT]})
     assert "<b>" not in shown and "&lt;b&gt;" in shown
     assert "<small>120 to 130</small><small>L0H1</small>" in shown and "not measured" in shown
-    assert "<td>125<small>median of 1</small></td>" in shown and ">All 2<" in shown
+    assert "<td>125<small>1 of 1 dated</small></td>" in shown and ">All 2<" in shown
     assert "All" not in table({"<b>": [previous(100)], "two": [FLAT]}, together=False)
     both = table({"one": [previous(100)], "two": [previous(300)]})
-    assert "<td>225<small>median of 2</small><small>125 to 325</small></td>" in both
+    assert "<td>225<small>median, 2 of 2 dated</small><small>125 to 325</small></td>" in both
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,8 @@ def _cell_of_all(runs: Seeds, name: str) -> str:
     sure = f", 95 % interval {dates.interval[0]:,} to {dates.interval[1]:,}" if dates.interval else ""
     parts = "" if apart.peak is None else f"<small>runs part most at {apart.peak:,}</small>"
     span = f"<small>{dates.steps[0]:,} to {dates.steps[-1]:,}</small>" if len(dates.steps) > 1 else ""
-    return f"<td>{dates.median:,.0f}<small>median of {len(dates.steps)}{sure}</small>{span}{parts}</td>"
+    said = f"{'median, ' if span else ''}{len(dates.steps)} of {dates.runs} dated{sure}"
+    return f"<td>{dates.median:,.0f}<small>{said}</small>{span}{parts}</td>"
 
 
 def said(runs: list[list[Curve]]) -> str:
@@ -148,9 +149,10 @@ def said(runs: list[list[Curve]]) -> str:
             chance = f"95 % interval of the share: {low} to {high} %; p = {found.p(len(LINKS)):.2g}"
             words.append(f"{link}: in **{found.before} of {found.known}** runs ({chance}).{rest}{left}")
         elif found.unknown:
-            words.append(f"{link}: not known in any of {found.unknown} runs.{left}")
+            where = f"any of {found.unknown} runs" if found.unknown > 1 else "the one run that has both"
+            words.append(f"{link}: not known in {where}.{left}")
         else:
-            words.append(f"{link}: not asked, since the two heads are a circuit in none of {found.no_circuit} runs.")
+            words.append(f"{link}: not asked, since the two heads are a circuit in no run.")
     if not words:
         return "None of these runs holds two changes of an induction circuit."
     if most:

@@ -26,7 +26,7 @@ test: $(VENV)/installed-test node_modules/installed ## install what is missing (
 check: $(VENV)/installed-test node_modules/installed lint ## what `make test` checks
 	$(PYTEST) $(ARGS)
 
-test-all: $(VENV)/installed-dev node_modules/installed ## what `make test` leaves: the second tier, and of each test of the first its ends again, with signatures checked
+test-all: $(VENV)/installed-dev node_modules/installed ## what `make test` leaves: the second tier, and a case of each test of the first again, with signatures checked
 	scripts/install-chromium
 	$(PYTEST) --thorough --after-first $(ARGS)
 

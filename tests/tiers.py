@@ -6,7 +6,7 @@ function, one test a page, the main job in a browser. The second lies in folders
 --thorough` runs both, with the signatures of `tracer` checked at run time, which doubles the cost of a call. `make
 test-all`, which comes after `make test`, leaves out what that ran and what gains nothing from these checks
 (`--after-first`): pages, commands, files and loops, whose calls with arrays other tests make as well, and of each test
-that runs again all cases but its first and its last. A path that is named on the command line runs whatever its tier.
+that runs again all cases but the last. A path that is named on the command line runs whatever its tier.
 Where the cases of one test differ in family, kind or size alone, `quick` names those of the first tier.
 """
 
@@ -105,13 +105,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Slow files first, and of them those without a browser: meanwhile one worker trains what the others show."""
     if config.getoption("after_first"):
         again = [item for item in items if item.path.parent.name not in FIRST_ALONE]
-        ends = {
-            *{name_of_test(item): item for item in again}.values(),
-            *{name_of_test(item): item for item in again[::-1]}.values(),
-        }
+        last = {*{name_of_test(item): item for item in again}.values()}
         items[:] = [
             item for item in items
-            if SECOND & {*item.path.relative_to(config.rootpath).parts} or is_further_case(item) or item in ends
+            if SECOND & {*item.path.relative_to(config.rootpath).parts} or is_further_case(item) or item in last
         ]  # fmt: skip
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (item.path not in slow, "browser" in item.path.parts))

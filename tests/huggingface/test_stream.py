@@ -125,8 +125,13 @@ def test_an_empty_batch_is_refused_in_words(shape: tuple[int, int]) -> None:
         tracer.patch(model, empty, empty)
 
 
-@pytest.mark.parametrize("name", quick(CAUSAL, QUICK))
-@pytest.mark.parametrize("mode", ablate.MODES)
+@pytest.mark.parametrize(
+    ("name", "mode"),  # resample, the dearest, replaces in the places where zero does: the quick ones show it
+    quick(
+        [(name, mode) for name in CAUSAL for mode in ablate.MODES if name in QUICK or mode != "resample"],
+        [(name, mode) for name in QUICK for mode in ablate.MODES],
+    ),
+)
 def test_a_sweep_that_begins_at_a_later_block_is_one_of_whole_passes(name: str, mode: ablate.Mode) -> None:
     model, how = tracer.load_hf(causal(name)), {"frozen": mode == "mean", "draws": 2}
     expected = [

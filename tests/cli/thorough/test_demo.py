@@ -1,6 +1,6 @@
 """The slow truth, end to end: `tracer demo` in a process of its own, and the causal proof on what it left.
 
-Of 900 steps, for its heads have formed by 750; all 1,300 are what `make demo` trains.
+Of 800 steps, for its heads have formed by 750; all 1,300 are what `make demo` trains.
 """
 
 import os
@@ -24,7 +24,7 @@ def demo(tmp_path_factory):
     """The demo, trained by the command line from an empty folder, with its dashboard beside it."""
     folder = tmp_path_factory.mktemp("demo")
     done = subprocess.run(
-        [sys.executable, "-m", "tracer", "demo", "--stay", "False", "--steps", "900"], cwd=folder, capture_output=True,
+        [sys.executable, "-m", "tracer", "demo", "--stay", "False", "--steps", "800"], cwd=folder, capture_output=True,
         text=True, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}, timeout=1500,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, TimeoutError, expect
 
 from dashboard.navigation import TITLES
-from tests.browsing import ROOT, query, served, settle, tab, visit
+from tests.browsing import ROOT, STILL, query, served, settle, tab, visit
 from tracer.presets import preset
 from tracer.training.loop import train
 
@@ -106,6 +106,7 @@ def said(browser, one_server):
     with tab(browser, one_server, **CALM) as page:
         for name in PAGES:
             visit(page, link(one_server, name))
+            page.wait_for_function(STILL, arg=[1500, 8000])  # a busy machine pauses between two parts of a page
             found[name] = page.evaluate(SAYS)
             for choice in SHOWN[name]:
                 assert any(sign in line for line in found[name] for sign in SIGNS[choice]), (name, choice, found[name])

@@ -134,7 +134,7 @@ ANALYSIS = ("tracer.heads", "tracer.measures.gradients", "tracer.measures.compos
         pytest.param(
             ("tracer", "dashboard"),
             tuple(DISK_LIBRARIES),
-            ("tracer.store", "tracer.files", "tracer.data", "tracer.export.bridge"),
+            ("tracer.store", "tracer.files", "tracer.data", "tracer.export.bridge", "tracer.specimens.toys"),
             id="only store knows files",
         ),
         pytest.param(
@@ -241,13 +241,13 @@ def test_only_store_touches_the_files_of_a_run() -> None:
     # and work_queue keep what the trainings that were started have printed; first_response reads Streamlit's own page
     # and our styles, shipped what comes with the package, cli the settings that a person wrote, hub_cache removes what
     # it downloaded, accounts reads the kernel's table of connections, export writes the folder that is asked for,
-    # paper_folder and paper_results read a paper's words and code, publish writes the site that is asked for
+    # paper_folder and paper_results read a paper's words and code, publish and toys write what is asked for
     pictures = ("tracer.pictures.assets", "tracer.analysis.notebook")
     exempt = (
         "tracer.store", "tracer.files", "tracer.data", "tracer.cli", *pictures, "dashboard.accounts",
         "dashboard.first_response", "dashboard.jobs", "dashboard.work_queue", "dashboard.shipped",
         "tracer.watching.hub_cache", "tracer.export.bridge", "tracer.specimens.paper_folder",
-        "tracer.specimens.paper_results", "tracer.site.publish",
+        "tracer.specimens.paper_results", "tracer.specimens.toys", "tracer.site.publish",
     )  # fmt: skip
     assert known(*exempt)
     touching = {name: disk_calls(path.read_text()) for name, path in SOURCES.items() if not within(name, *exempt)}

@@ -37,7 +37,7 @@ class Reproduction:
 
     def write(self, directory: str | Path) -> list[Toy]:
         """Its trained models for other libraries, with claims, cards and checksums: `tracer.specimens.toys`."""
-        return write_toys(self, directory)
+        return write_toys(self.folder, self.runs, self.told, directory)
 
     def __str__(self) -> str:
         return as_text(self.told)

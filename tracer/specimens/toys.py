@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tracer.ablate.verdict_card import verdict
 from tracer.analysis.training_curves import strongest
@@ -19,11 +19,10 @@ from tracer.config.fields import to_dict
 from tracer.export.bridge import save_bridge
 from tracer.export.to_huggingface import clamped, new_directory, own_model, to_huggingface
 from tracer.model import Transformer
+from tracer.specimens.paper import SeedRuns
+from tracer.specimens.paper_folder import PaperFolder
 from tracer.specimens.table_parts import markdown_table
 from tracer.store import Run
-
-if TYPE_CHECKING:
-    from tracer.specimens.reproduction import Reproduction
 
 SUMS = "SHA256SUMS"
 OPENING = """`manyeyes/` of a model opens so, from its directory:
@@ -60,20 +59,22 @@ class Toy:
     """The headline of its card, or why it has none."""
 
 
-def write_toys(found: Reproduction, directory: str | Path) -> list[Toy]:
-    """Every run of a reproduction that is done, for other libraries, with README.md, claims.json and SHA256SUMS.
+def write_toys(
+    folder: PaperFolder, found: Mapping[int, SeedRuns], told: Mapping[str, Any], directory: str | Path
+) -> list[Toy]:
+    """Every run of a paper that is done, for other libraries, with README.md, claims.json (`told`) and SHA256SUMS.
 
     ValueError where the directory holds something, or no run is done. A model that a library cannot express is not
     written for it, and README.md says what is in the way.
     """
-    runs = [(found.folder.paper.runs[name].about, run) for of in found.runs.values() for name, run in of.items()]
+    runs = [(folder.paper.runs[name].about, run) for of in found.values() for name, run in of.items()]
     if not runs:
-        raise ValueError(f"no run of {found.folder.name} is done, so there is nothing to write: reproduce it first")
+        raise ValueError(f"no run of {folder.name} is done, so there is nothing to write: reproduce it first")
     directory = new_directory(directory)
     directory.mkdir(parents=True, exist_ok=True)
     toys = [_write(about, run, directory / run.name) for about, run in runs]
-    (directory / "claims.json").write_text(json.dumps(found.told, indent=1, allow_nan=False), encoding="utf-8")
-    (directory / "README.md").write_text(_readme(found, toys), encoding="utf-8")
+    (directory / "claims.json").write_text(json.dumps(told, indent=1, allow_nan=False), encoding="utf-8")
+    (directory / "README.md").write_text(_readme(folder, toys), encoding="utf-8")
     files = sorted(path for path in directory.rglob("*") if path.is_file())
     sums = {path.relative_to(directory).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     (directory / SUMS).write_text("".join(f"{sums[name]}  {name}\n" for name in sums), encoding="utf-8")
@@ -114,8 +115,8 @@ def _card(run: Run) -> str:
     return "\n".join([found.headline, *map(str, found.tests)])
 
 
-def _readme(found: Reproduction, toys: list[Toy]) -> str:
-    paper = found.folder.paper
+def _readme(folder: PaperFolder, toys: list[Toy]) -> str:
+    paper = folder.paper
     rows = [
         (f"`{toy.name}`", toy.about, f"{toy.step:,}", f"{toy.parameters:,}",
          *("no" if library in toy.refused else "yes" for library in ("transformer-lens", "Hugging Face")), toy.card)
@@ -129,7 +130,7 @@ def _readme(found: Reproduction, toys: list[Toy]) -> str:
     return "\n".join([
         f"# Trained models: {paper.title}", "", f"Source: {paper.source}", "",
         "Small transformers whose heads and training are known, as `tracer reproduce "
-        f"{found.folder.name}` trained and judged them: claims.json holds what is claimed of them with every figure, "
+        f"{folder.name}` trained and judged them: claims.json holds what is claimed of them with every figure, "
         f"card.txt of a model the tests of one head. `sha256sum -c {SUMS}` checks the files.", "",
         markdown_table(columns, rows), *(["What is in the way of a library, or left out:", "", *why, ""] * bool(why)),
         OPENING,

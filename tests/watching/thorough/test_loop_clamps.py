@@ -24,7 +24,7 @@ def test_other_heads_keep_the_models_own_kernel(name: str, here: Path) -> None:
         train(model, kernel, 1, held({"L0H1": previous, "L1H2": halved}))
         found.append([p.grad for p in model.parameters()])
     for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-4)
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)  # gradients of order 1, of two kernels in float32
 
 
 def test_what_holds_now_is_said(here: Path) -> None:

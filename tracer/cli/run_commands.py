@@ -252,14 +252,12 @@ def reproduce(
 def _reproduce_paper(
     name: str, seeds: tuple[int, ...], table: bool, json: bool, quick: bool, toys: str | None
 ) -> int:  # fmt: skip
-    from transformers.utils import logging
-
-    from tracer.export.to_huggingface import new_directory
     from tracer.specimens.reproduction import reproduce
 
     if toys is not None:
-        new_directory(toys)  # before hours of training
+        from tracer.export.to_huggingface import new_directory
 
+        new_directory(toys)  # before hours of training
     try:
         found = reproduce(name, seeds, quick=quick, train=not table, say=None if json else say)
     except KeyboardInterrupt:
@@ -270,6 +268,8 @@ def _reproduce_paper(
     else:
         say("\n" * (not table) + str(found))
     if toys is not None:
+        from transformers.utils import logging
+
         logging.disable_progress_bar()
         written = found.write(toys)
         size = sum(path.stat().st_size for path in Path(toys).rglob("*") if path.is_file()) / 1e6

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracer.specimens.paper import SeedRuns
 from tracer.specimens.paper_folder import PaperFolder, load
 from tracer.specimens.paper_runs import trained_runs
 from tracer.specimens.paper_tables import as_text, facts
 from tracer.specimens.paper_verdicts import ClaimAnswer, answers_of, exit_status
-from tracer.specimens.toys import Toy, write_toys
+
+if TYPE_CHECKING:
+    from tracer.specimens.toys import Toy
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Reproduction:
 
     def write(self, directory: str | Path) -> list[Toy]:
         """Its trained models for other libraries, with claims, cards and checksums: `tracer.specimens.toys`."""
+        from tracer.specimens.toys import write_toys
+
         return write_toys(self.folder, self.runs, self.told, directory)
 
     def __str__(self) -> str:

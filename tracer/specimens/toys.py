@@ -111,7 +111,10 @@ def _card(run: Run) -> str:
     head = strongest(run.trace)
     if head is None:
         return "No head's induction score stands out above its control."
-    found = verdict(run, *head)
+    try:
+        found = verdict(run, *head)
+    except ValueError as error:  # such as weights that are not finite
+        return f"L{head[0]}H{head[1]} could not be tested: {error}"
     return "\n".join([found.headline, *map(str, found.tests)])
 
 

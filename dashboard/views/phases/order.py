@@ -157,9 +157,8 @@ def sureness(changed: list[Curve], i: int) -> str:
     if len(unsure) == len(others):
         return "Not separated from any other."
     said = [f"Not separated from {_numbers(unsure)}."] if unsure else []
-    said += (
-        [f"Before or after event{'s' * (len(units) > 1)} {_numbers(units)}? That depends on the unit."] if units else []
-    )
+    which = f"event{'s' * (len(units) > 1)} {_numbers(units)}" if units else ""
+    said += [f"Before or after {which}? That depends on the unit."] if which else []
     return " ".join(said)
 
 

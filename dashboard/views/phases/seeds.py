@@ -54,12 +54,11 @@ def draw_seeds(run: Run, found: list[Curve]) -> None:
         except (ValueError, OSError) as error:
             st.text(f"{name}: {error}")
     if len(courses) > 1:
+        every = [run, *(others[name] for name in courses if name in others)]
+        shown = table(courses, together=_seed_alone(*every) and not no_seeds(every))
         words, dates = st.columns([5, 7], gap="large")
         words.markdown(said(list(courses.values())))
-        dates.html(
-            f'{STYLE}<div class="seeds" role="region" tabindex="0" aria-label="Changes by run">'
-            f"{table(courses, together=_are_seeds([run, *(others[name] for name in courses if name in others)]))}</div>"
-        )
+        dates.html(f'{STYLE}<div class="seeds" role="region" tabindex="0" aria-label="Changes by run">{shown}</div>')
 
 
 def alike(run: Run, others: dict[str, Run]) -> list[str]:
@@ -77,18 +76,10 @@ def alike(run: Run, others: dict[str, Run]) -> list[str]:
     return [name for name in by_seed.values() if name != run.name][:MOST]
 
 
-def _seed_alone(run: Run, other: Run) -> bool:
+def _seed_alone(*runs: Run) -> bool:
     """Do they differ in nothing but the seed?"""
     try:
-        return {*differences([settings_of(run), settings_of(other)])} <= {"seed"}
-    except (ValueError, TypeError):  # a damaged run.json
-        return False
-
-
-def _are_seeds(runs: list[Run]) -> bool:
-    """Do they differ in nothing but the seed, each of its own?"""
-    try:
-        return {*differences([settings_of(run) for run in runs])} == {"seed"} and not no_seeds(runs)
+        return {*differences([settings_of(run) for run in runs])} <= {"seed"}
     except (ValueError, TypeError):  # a damaged run.json
         return False
 

@@ -156,10 +156,10 @@ def test_names_of_runs_are_escaped() -> None:
     shown = table({"<b>": [previous(100)], "two": [FLAT]})
     assert "<b>" not in shown and "&lt;b&gt;" in shown
     assert "<small>120 to 130</small><small>L0H1</small>" in shown and "not measured" in shown
-    assert "<td>125<small>1 of 1 dated</small></td>" in shown and ">All 2<" in shown
+    assert "<td>125<small class='words'>1 of 1 dated</small></td>" in shown and ">All 2<" in shown
     assert "All" not in table({"<b>": [previous(100)], "two": [FLAT]}, together=False)
     both = table({"one": [previous(100)], "two": [previous(300)]})
-    assert "<td>225<small>median, 2 of 2 dated</small><small>125 to 325</small></td>" in both
+    assert "<td>225<small class='words'>median, 2 of 2 dated</small><small>125 to 325</small></td>" in both
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def _cell_of_all(runs: Seeds, name: str) -> str:
     parts = "" if apart.peak is None else f"<small>runs part most at {apart.peak:,}</small>"
     span = f"<small>{dates.steps[0]:,} to {dates.steps[-1]:,}</small>" if len(dates.steps) > 1 else ""
     said = f"{'median, ' if span else ''}{len(dates.steps)} of {dates.runs} dated{sure}"
-    return f"<td>{dates.median:,.0f}<small>{said}</small>{span}{parts}</td>"
+    return f"<td>{dates.median:,.0f}<small class='words'>{said}</small>{span}{parts}</td>"
 
 
 def said(runs: list[list[Curve]]) -> str:

@@ -8,25 +8,39 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import streamlit as st
 
-from dashboard.loading import head_scores, recorded_prompts, roles
+from dashboard.loading import head_scores, prompt_tokens, recorded_prompts, roles
 from tracer.pictures import scrubber
+from tracer.pictures.guesses import TOP, Guesses
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.store import Run, nearest_row, open_run
 
 if TYPE_CHECKING:
     import xarray as xr
 
+    from tracer.analysis.prompt_attention import Said
+
 CHEAP_FLOPS = 4e10
 CHEAP_BYTES = 4e8
 """What is filmed without being asked for: about two seconds on one core, and reading that many bytes of weights."""
 LOSSES = {"val_loss": "held-out loss", "train_loss": "training loss"}
-Reel = dict[int, np.ndarray]
-"""Codes [layer head rows cols] by step."""
+
+
+class Frame(NamedTuple):
+    """A prompt at one snapshot, as the browser gets it."""
+
+    codes: np.ndarray
+    """[layer head rows cols]"""
+    guesses: Guesses | None = None
+    """None where the model foretells no tokens, and of a kept prompt."""
+
+
+Reel = dict[int, Frame]
+"""Of a prompt, by step."""
 
 
 @dataclass(frozen=True)
@@ -97,16 +111,22 @@ def _shoot(
         for step in steps:
             thumbs = see(step).thumbs
             if thumbs.shape == shape:  # a run that diverged keeps patterns of another size
-                reel[step] = scrubber.codes(recorded_prompts.pooled(thumbs, size, "max"))
+                reel[step] = Frame(scrubber.codes(recorded_prompts.pooled(thumbs, size, "max")))
         return
     import torch
 
     from tracer.analysis.prompt_over_steps import film
 
     torch.set_num_threads(1)
-    tokens = torch.tensor([shown.key[2]])
-    for step, thumbs in film(open_run(str(shown.key[0])), tokens, steps, size=size, off=shown.off):
-        reel[step] = scrubber.codes(thumbs)
+    run, tokens = open_run(str(shown.key[0])), torch.tensor([shown.key[2]])
+    for step, shot in film(run, tokens, steps, size=size, off=shown.off):
+        says = shot.said if all(shown.causal) else None
+        reel[step] = Frame(scrubber.codes(shot.thumbs), None if says is None else _guesses(run, says))
+
+
+def _guesses(run: Run, says: Said) -> Guesses:
+    ids = prompt_tokens.likeliest(says.following, TOP)
+    return Guesses(prompt_tokens.strings(run, ids), says.following[ids], says.loss)
 
 
 @st.cache_resource(max_entries=6, show_spinner=False)
@@ -118,17 +138,18 @@ def _blob(
     """Packed again only when a snapshot came, or a recorded row that is nearer to one."""
     label, loss = loss_of(_trace, list(rows))
     n = max(q for q, _ in _shown.sizes), max(k for _, k in _shown.sizes)
-    cells = next((_reel[step].shape[2:] for step in filmed), (1, 1))
+    cells = next((_reel[step].codes.shape[2:] for step in filmed), (1, 1))
     return scrubber.pack(
-        steps, {step: _reel[step] for step in filmed},
+        steps, {step: _reel[step].codes for step in filmed},
         loss,
         {name: _trace[name].values[list(rows)] for name in measures},
         n=n, factors=(-(-n[0] // cells[0]), -(-n[1] // cells[1])), causal=_shown.causal,
         loss_label=label, reel=name,
         roles=roles.of_rows(_trace, list(rows)) if head_scores.has_heads(_trace) else None,
+        guesses={step: said for step in filmed if (said := _reel[step].guesses) is not None},
     )  # fmt: skip
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _piece(steps: tuple[int, ...], first: int, name: str, _reel: Reel) -> bytes:
-    return scrubber.reel([_reel[step] for step in steps], first, name)
+    return scrubber.reel([_reel[step].codes for step in steps], first, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -79,7 +80,7 @@ def _draw_strip(run: Run, trace: xr.Dataset) -> None:
         return
     step = choosers.step_in_force(trace["step"].values.tolist())
     try:
-        shown, text = _shown(run, trace, step)
+        shown, text, see = _shown(run, trace, step)
     except ValueError as error:  # a damaged snapshot: the others can still be gone to
         st.text(str(error))
         return
@@ -89,6 +90,9 @@ def _draw_strip(run: Run, trace: xr.Dataset) -> None:
     with st.container(key="strip_note", horizontal=True, vertical_alignment="center", gap="small"):
         st.caption(_note(run, shown, text, step), width="content")
         switches.draw_all_on(shown.off)
+    if not run.live:  # every snapshot would send all of it again
+        with st.container(key="strip_film"):
+            timeline.serve_film(run, trace, shown, see)
 
 
 def _note(run: Run, shown: PromptPatterns, text: str, recorded: int) -> str:
@@ -104,14 +108,15 @@ def _note(run: Run, shown: PromptPatterns, text: str, recorded: int) -> str:
     return f"{words} {roles_of}, and all below: recorded with every head on."
 
 
-def _shown(run: Run, trace: xr.Dataset, step: int) -> tuple[PromptPatterns, str]:
-    """Every head at the snapshot, or the kept patterns, nearest to a step; and on what, as Markdown."""
+def _shown(run: Run, trace: xr.Dataset, step: int) -> tuple[PromptPatterns, str, Callable[[int], PromptPatterns]]:
+    """Every head at the snapshot, or the kept patterns, nearest to a step; on what, as Markdown; and at any other."""
     chosen = state.read()
     if not prompts.can_read(run):
         kept = recorded_prompts.prompts(run)
         name = chosen.kept if chosen.kept in kept.names else kept.names[0]
         at = kept.steps[nearest_row(kept.steps, step)]
-        return recorded_prompts.of_prompt(run, at, name), f"“{_brief(prompts.title(run, name))}”"
+        see = partial(recorded_prompts.of_prompt, run, name=name)
+        return see(at), f"“{_brief(prompts.title(run, name))}”", see
     at = run.steps[nearest_row(run.steps, step)]
     text = chosen.prompt or prompt_tokens.example(run)
     try:
@@ -121,7 +126,8 @@ def _shown(run: Run, trace: xr.Dataset, step: int) -> tuple[PromptPatterns, str]
         encoded = prompt_tokens.encode(run, text, cut=True)
     off = switches.in_force(run, at, head_scores.head_exists(trace))
     cut = f"the first {len(encoded.tokens):,} tokens of " if encoded.n_dropped else ""
-    return prompt_attention.of_text(run, at, encoded.tokens, encoded.strings, off), f"{cut}“{_brief(text)}”"
+    see = partial(prompt_attention.of_text, run, tokens=encoded.tokens, strings=encoded.strings, off=off)
+    return see(at), f"{cut}“{_brief(text)}”", see
 
 
 def _brief(text: str) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from dashboard import loading, state, theme
-from dashboard.loading import course, head_scores, prompt_film
-from dashboard.shared import choosers
+from dashboard.loading import course, head_scores, prompt_film, recorded_prompts
+from dashboard.shared import choosers, prompts
 from dashboard.shared.mount import draw, serve
 from tracer.measures.aliases import Head
 from tracer.pictures import scrubber
@@ -91,6 +91,15 @@ def draw_film(
                 f"It is not done unasked, because {why}.",
                 on_click=lambda: st.session_state.update(film_of=shown.look),
             )  # fmt: skip
+
+
+def serve_film(run: Run, trace: xr.Dataset, shown: PromptPatterns, see: Callable[[int], PromptPatterns]) -> None:
+    """For a timeline of records: of snapshots, or of kept patterns, `shown` is one; none that costs much."""
+    steps = run.steps if prompts.can_read(run) else recorded_prompts.prompts(run).steps
+    asked = st.session_state.get("film_of") == shown.look
+    film = prompt_film.film_of(run, trace, steps, shown, see, asked)
+    if not film.left:
+        serve("film", key="film_beside", data=film.blob)
 
 
 def _draw(run: Run, blob: bytes, steps: list[int], head: Head | None, measure: str | None) -> None:

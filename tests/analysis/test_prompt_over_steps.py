@@ -27,19 +27,27 @@ def run(short_toy: Path) -> Run:
 def test_a_frame_is_the_look_at_its_step(run: Run, size: int) -> None:
     frames = dict(prompt_over_steps.film(run, TOKENS, run.steps, size=size))
     assert list(frames) == run.steps == [0, 10, 20, 30]
-    for step, thumbs in frames.items():
-        np.testing.assert_array_equal(thumbs, look(run.model(step), TOKENS, thumbs=size).thumbs)
-    assert not np.array_equal(frames[0], frames[30])
+    for step, shot in frames.items():
+        seen = look(run.model(step), TOKENS, thumbs=size)
+        np.testing.assert_array_equal(shot.thumbs, seen.thumbs)
+        logits = torch.from_numpy(seen.logits).double()
+        assert shot.said is not None
+        np.testing.assert_allclose(shot.said.following, logits[-1].softmax(-1), atol=1e-6)
+        losses = -logits[:-1].log_softmax(-1).gather(1, TOKENS[0, 1:, None])
+        assert shot.said.loss == pytest.approx(float(losses.mean()), abs=1e-5)
+    assert not np.array_equal(frames[0].thumbs, frames[30].thumbs)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_frame_of_any_model(name: str) -> None:
     model = MODELS[name]()
-    np.testing.assert_array_equal(prompt_over_steps.frame(model, IDS, 8), look(model, IDS, thumbs=8).thumbs)
+    shot = prompt_over_steps.shot(model, IDS, 8)
+    np.testing.assert_array_equal(shot.thumbs, look(model, IDS, thumbs=8).thumbs)
+    assert shot.said is None, "nobody said how many tokens there are"
 
 
 def test_whole_frames_are_patterns(run: Run) -> None:
-    (_, thumbs), *_ = prompt_over_steps.film(run, TOKENS, run.steps[-1:], size=23)
+    (_, (thumbs, _)), *_ = prompt_over_steps.film(run, TOKENS, run.steps[-1:], size=23)
     seen = look(run.model(), TOKENS)
     for layer, head in np.ndindex(thumbs.shape[:2]):
         np.testing.assert_allclose(thumbs[layer, head], seen.pattern(layer, head), atol=2e-6)
@@ -47,7 +55,7 @@ def test_whole_frames_are_patterns(run: Run) -> None:
 
 def test_films_in_threads_do_not_meet(run: Run) -> None:
     def whole(_: int) -> np.ndarray:
-        return np.stack([thumbs for _, thumbs in prompt_over_steps.film(run, TOKENS, run.steps, size=23)])
+        return np.stack([shot.thumbs for _, shot in prompt_over_steps.film(run, TOKENS, run.steps, size=23)])
 
     alone = whole(0)
     with ThreadPoolExecutor(4) as pool:

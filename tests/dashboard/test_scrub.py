@@ -40,6 +40,14 @@ def test_every_frame_is_there(open_page: Open, sent: Any, small_run: Run) -> Non
     for i, step in enumerate(small_run.steps):
         seen = look(small_run.model(step), tokens)
         np.testing.assert_array_equal(arrays["frames"][arrays["film"][i]], scrubber.codes(seen.thumbs))
+        logits = torch.from_numpy(seen.logits).double()
+        shares, ids = logits[-1].softmax(-1).sort(descending=True)
+        assert [header["words"][word] for word in arrays["guessed"][i]] == prompt_tokens.strings(
+            small_run, ids[:5].tolist()
+        )
+        np.testing.assert_allclose(arrays["shares"][i], shares[:5], rtol=1e-4)
+        losses = -logits[:-1].log_softmax(-1).gather(1, tokens[0, 1:, None])
+        assert arrays["losses"][i] == pytest.approx(float(losses.mean()), abs=1e-4)
     assert header["factors"] == [1, 1] and header["n"] == [6, 6] and header["causal"] == [True, True]
     trace = small_run.trace
     rows = [nearest_row(trace["step"].values, step) for step in small_run.steps]

@@ -11,8 +11,10 @@ import torch
 from streamlit.testing.v1 import AppTest
 
 from dashboard.loading import head_scores
+from dashboard.shared.mount import DRAWN
 from tests.dashboard.test_switches import OFF, PROMPT, TOKENS, cut, read
 from tests.dashboard.words import captions, labels, was_drawn, written
+from tracer.pictures import payload
 from tracer.store import Run
 
 Open = Callable[..., AppTest]
@@ -42,6 +44,24 @@ def test_every_head_is_there_at_the_chosen_step(page: str, small_run: Run, open_
     recorded = head_scores.head_means(small_run.trace, "previous_token", STEP)
     np.testing.assert_allclose(arrays["values"][at], recorded, rtol=1e-6)
     assert np.shape(cue["roles"]["codes"]) == recorded.shape
+
+
+@pytest.mark.parametrize("off", [(), (OFF,)])
+def test_play_has_every_snapshot_and_waits_for_none_with_heads_off(
+    off: tuple[Any, ...], small_run: Run, open_page: Open, sent: Any
+) -> None:  # fmt: skip
+    app = open_page("training", run="tiny", prompt=PROMPT, off=off)
+    if off:
+        assert "film_beside" not in was_drawn(app)
+        return
+    data = app.session_state[DRAWN]["film_beside"][1]
+    header, arrays = payload.unpack(data)
+    assert arrays["steps"].tolist() == small_run.steps and header["measures"] == sent(app, "strip")[0]["measures"]
+    for i, step in enumerate(small_run.steps):
+        pattern = (arrays["frames"][arrays["film"][i]] / 255.0) ** 2
+        np.testing.assert_allclose(pattern[1], read(small_run.model(step))[0], atol=0.01)
+    assert arrays["roles"].shape == (len(small_run.steps), 2, 4)
+    assert "frames" not in sent(app, "scrubber")[1], "the timeline stands there before"
 
 
 def test_a_switch_takes_a_head_out_of_its_patterns_alone(small_run: Run, open_page: Open, sent: Any) -> None:

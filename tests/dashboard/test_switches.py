@@ -59,17 +59,14 @@ def shares(sent: Any, app: AppTest, key: str = "pattern") -> np.ndarray:
     return sent(app, key)[1]["shares"] / 65534
 
 
-def line(app: AppTest) -> str:
-    return next(html.proto.body for html in app.get("html") if "Next token" in html.proto.body)
-
-
-def said_next(app: AppTest) -> list[tuple[str, ...]]:
+def said_next(app: AppTest) -> list[tuple[str, float, float]]:
     """Of each token what it is, its probability with every head on, and now."""
-    return re.findall(r"<li><code>(.*?)</code>.*?<small>(.*?) → </small>(.*?)</li>", line(app))
+    told = cue(app, "guesses")
+    return list(zip(told["words"], told["before"], told["shares"], strict=True))
 
 
-def both(ids: list[int], before: np.ndarray, now: np.ndarray) -> list[tuple[str, ...]]:
-    return [(str(i), *(f"{p:.2f}" if p >= 0.005 else "<.01" for p in (before[i], now[i]))) for i in ids]
+def both(ids: list[int], before: np.ndarray, now: np.ndarray) -> list[tuple[Any, ...]]:
+    return [(str(i), *(pytest.approx(p[i], abs=1e-6) for p in (before, now))) for i in ids]
 
 
 def cue(app: AppTest, key: str) -> dict[str, Any]:
@@ -90,12 +87,14 @@ def test_patterns_guesses_and_loss_are_those_of_the_cut_model(small_run: Run, op
     assert said_next(app) == both(ids, before, now)
     target = TOKENS[0, 1:, None]
     losses = [-one[:-1].log_softmax(-1).gather(1, target).mean() for one in (clean, logits)]
-    assert f"Loss on this text: {losses[0]:.3f} → {losses[1]:.3f} nats" in line(app)
+    told = cue(app, "guesses")
+    assert [told["was"], told["loss"]] == pytest.approx([float(loss) for loss in losses], abs=1e-5)
 
 
 def test_all_on_says_one_number_each(open_page: Open, small_run: Run) -> None:
     app = open_page("heads", run="tiny", prompt=PROMPT)
-    assert "→" not in line(app) and line(app).count("<li>") == 5
+    told = cue(app, "guesses")
+    assert told["before"] is told["was"] is None and len(told["words"]) == len(told["shares"]) == 5
     assert "All heads on" not in labels(app) and app.session_state["selection"].off == ()
 
 
@@ -143,7 +142,7 @@ def test_a_film_with_heads_off_waits_for_a_click(small_run: Run, open_page: Open
     assert "Film" in labels(app)
     app.button(key="film").click().run()
     assert "Film" not in labels(app)
-    step, frame = next(film(small_run, TOKENS, [small_run.steps[-1]], size=6, off=(OFF,)))
+    step, (frame, _) = next(film(small_run, TOKENS, [small_run.steps[-1]], size=6, off=(OFF,)))
     np.testing.assert_allclose(frame[1], read(cut(small_run, step))[0], atol=1e-6)
 
 
@@ -165,7 +164,7 @@ def test_without_weights_nothing_can_be_switched(open_page: Open, copy_run: Call
         path.unlink()
     app = open_page("heads", run="weightless", off=(OFF,))
     assert isinstance(sent(app, "atlas")[2]["value"], list) and "switch_focus" not in {b.key for b in app.button}
-    assert "Next token" not in written(app) and "off_change" not in was_drawn(app)
+    assert not {"guesses", "off_change"} & was_drawn(app)
 
 
 def test_a_shown_file_is_of_the_cut_model(small_run: Run, workplace: Path) -> None:
@@ -196,14 +195,6 @@ def test_several_heads_of_several_layers(small_run: Run) -> None:
     np.testing.assert_allclose(patterns, expected, atol=1e-6)
     torch.testing.assert_close(logits, cut_logits, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(read(model)[1], read(small_run.model())[1], msg="nothing is off after the block")
-
-
-def test_tokens_are_text_and_small_shares_say_so() -> None:
-    words, now, before = ["<b>", "a"], np.array([0.75, 0.001]), np.array([0.25, np.nan])
-    said = guesses.line(words, now, before)
-    assert "&lt;b&gt;" in said and "<b>" not in said
-    assert re.findall(r"width:([\d.]+)%", said) == ["100.0", "33.3", "0.1", "0.0"]
-    assert "0.25 → </small>0.75" in said and "– → </small><.01" in said
 
 
 @torch.no_grad()
@@ -262,7 +253,7 @@ def test_what_weights_say_stays(open_page: Open, sent: Any) -> None:
     assert cue(on, "copying_map")["values"] == cue(off, "copying_map")["values"]
     assert shown(on, "words_moves") == shown(off, "words_moves")
     assert "Without L0H1: it writes nothing, and whatever runs on text is computed anew" in captions(off)
-    assert "Readings of weights stay." in captions(off) and "→" not in line(on)
+    assert "Readings of weights stay." in captions(off) and cue(on, "guesses")["before"] is None
 
 
 @pytest.mark.parametrize("page", ["circuits", "find"])

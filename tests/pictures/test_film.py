@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tracer.pictures import atlas, payload, scrubber
+from tracer.pictures import atlas, guesses, payload, scrubber
+from tracer.pictures.guesses import Guesses
 
 NAN = float("nan")
 
@@ -53,6 +54,28 @@ def test_roles_of_each_step_come_with_it() -> None:
     _, arrays = payload.unpack(scrubber.pack([0, 10], {}, [1.0, 2.0], {}, n=(4, 4), roles=roles))
     assert arrays["roles"].dtype == arrays["lost"].dtype == np.uint8
     assert arrays["roles"].tolist() == codes and arrays["lost"].tolist() == lost
+
+
+def test_guesses_of_each_frame_come_with_it() -> None:
+    frames = {step: a_frame(0.5) for step in (0, 20, 30)}
+    said = {
+        0: Guesses(["b", " a"], [0.5, 0.25], 2.0),
+        10: Guesses(["x", "y"], [1, 0], 0.0),
+        30: Guesses(["c", "b"], [1, 0], NAN),
+    }
+    header, arrays = payload.unpack(scrubber.pack([0, 10, 20, 30], frames, [1.0] * 4, {}, n=(2, 2), guesses=said))
+    assert header["words"] == sorted(guesses.words_of(["b", " a", "c"])), "of step 10 there is no frame"
+    words = [[header["words"][i] for i in row] for row in arrays["guessed"][[0, 2]]]
+    assert words == [guesses.words_of(["b", " a"]), ["c", "b"]] and (arrays["guessed"][1] == scrubber.NONE).all()
+    np.testing.assert_array_equal(arrays["shares"], [[0.5, 0.25], [0, 0], [1, 0]])
+    np.testing.assert_array_equal(arrays["losses"], [2, NAN, NAN])
+
+
+def test_guesses_of_one_token_are_without_a_loss() -> None:
+    words = ["<b>", "a"]
+    cue = guesses.picture(Guesses(words, [0.75, 0.001], NAN), Guesses(words, np.array([NAN, 0.5]), 1.0)).cue
+    assert cue["words"] == ["<b>", "a"] and cue["shares"] == [0.75, 0.001]
+    assert cue["before"] == [None, 0.5] and (cue["loss"], cue["was"]) == (None, 1.0)
 
 
 def test_events_are_marked() -> None:

@@ -203,7 +203,7 @@ def _filmed(run: Run, tokens: list[int], shown: PromptPatterns, trace: xr.Datase
     n = len(tokens)
     size = scrubber.resolution(n, exist.size, len(steps), FILM_CELLS)
     filmed = film(run, torch.tensor([tokens]), steps, size=size, off=shown.off)
-    frames = {step: scrubber.codes(frame) for step, frame in filmed}
+    frames = {step: scrubber.codes(shot.thumbs) for step, shot in filmed}
     rows = [nearest_row(trace["step"].values, step) for step in steps]
     loss = next((name for name in ("val_loss", "train_loss") if name in trace), None)
     values = trace[loss].values[rows] if loss else np.full(len(steps), np.nan)

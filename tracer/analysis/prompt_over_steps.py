@@ -6,12 +6,13 @@
 2. Each forward pass shows its attention to a visitor, which keeps the largest weight of each block: the whole pattern
    where a picture has as many cells as the prompt has tokens.
 
-Cost a snapshot: 2 * n_params * tokens FLOPs and reading its weights; nothing is kept but the picture.
+Cost a snapshot: 2 * n_params * tokens FLOPs and reading its weights; nothing is kept but the picture and what it says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tracer.ablate.planner import zeroed
-from tracer.analysis.prompt_attention import stacked
+from tracer.analysis.prompt_attention import Said, foretold, stacked
 from tracer.heads.call import AttentionCall
 from tracer.interventions import clamps
 from tracer.interventions.edits import visiting
@@ -32,22 +33,32 @@ from tracer.store.snapshots import load_tensors
 Frame = Float[np.ndarray, "layer head rows cols"]
 
 
+class Shot(NamedTuple):
+    """A prompt at one snapshot."""
+
+    thumbs: Frame
+    """Every head's pattern, small: those of `tracer.analysis.prompt_attention.look`, nan where a layer has fewer heads
+    than others."""
+    said: Said | None
+    """What the model says in the same pass; None where it gives no logits of tokens."""
+
+
 def film(
     run: Run, tokens: Int[Tensor, "1 pos"], steps: Iterable[int], *, size: int, off: tuple[Head, ...] = ()
-) -> Iterator[tuple[int, Frame]]:
+) -> Iterator[tuple[int, Shot]]:
     """Each step with the picture of every head, at most size x size cells; a damaged snapshot is left out.
 
     `off`: heads that write nothing meanwhile.
     """
     for step, model in models(run, steps):
         with zeroed(model, tokens, off):
-            pictures = frame(model, tokens, size)
-        yield step, pictures
+            taken = shot(model, tokens, size, run.about.d_vocab)
+        yield step, taken
 
 
 @torch.no_grad()
-def frame(model: HeadModel, tokens: Int[Tensor, "1 pos"], size: int) -> Frame:
-    """The thumbs of `tracer.analysis.prompt_attention.look` alone: nan where a layer has fewer heads than others."""
+def shot(model: HeadModel, tokens: Int[Tensor, "1 pos"], size: int, d_vocab: int | None = None) -> Shot:
+    """One forward pass; `d_vocab`: tokens that the model's logits are of."""
     found: dict[int, list[Tensor]] = {}
 
     def visit(call: AttentionCall) -> Tensor | None:
@@ -57,8 +68,10 @@ def frame(model: HeadModel, tokens: Int[Tensor, "1 pos"], size: int) -> Frame:
         return seen.z
 
     with visiting(visit):
-        model(tokens)
-    return stacked([parts for _, parts in sorted(found.items())], model).cpu().numpy()
+        logits = model(tokens)
+    thumbs = stacked([parts for _, parts in sorted(found.items())], model).cpu().numpy()
+    says_tokens = d_vocab is not None and logits.shape == (*tokens.shape, d_vocab)
+    return Shot(thumbs, foretold(logits[0].float().cpu(), tokens.cpu()) if says_tokens else None)
 
 
 def models(run: Run, steps: Iterable[int]) -> Iterator[tuple[int, HeadModel]]:

@@ -19,7 +19,7 @@ from tracer.pictures import colours
 
 HERE = Path(__file__).parent
 SHARED = (
-    "streamlit", "topics", "payload", "numbers", "axes", "colours", "elements", "canvas", "matrix", "part",
+    "streamlit", "topics", "payload", "film", "numbers", "axes", "colours", "elements", "canvas", "matrix", "part",
 )  # fmt: skip
 
 

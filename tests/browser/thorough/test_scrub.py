@@ -5,13 +5,16 @@ import re
 import shutil
 
 import pytest
+import torch
 from playwright.sync_api import Locator, Page, expect
 
 import tracer
 from tests.browsing import query, settle, tab
+from tracer.analysis import run_prompts
 from tracer.analysis.head_roles import lost_codes, role_codes
 from tracer.analysis.timeline import events_of
 from tracer.pictures import scrubber
+from tracer.store import nearest_row
 from tracer.store.layout import Lock
 
 pytestmark = pytest.mark.slow
@@ -175,7 +178,29 @@ def test_roles_and_events_follow_the_film(page, sent, folder):
     assert len(told) > 1
 
 
-def test_on_a_page_without_heads_lines_follow(page, server):
+def test_guesses_follow_the_film(page, sent, folder):
+    run, line = tracer.open_run(folder / "checkpoints" / "toy"), page.locator(".st-key-next_token .next")
+    tokens = torch.tensor([run_prompts.encode(run, run_prompts.example(run)).tokens])
+    at_rest = line.inner_text()
+    drag_to(page, 0.3)
+    page.wait_for_function(SHOWS, arg=0)
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    at = page.evaluate("manyeyes.topics.get('frame').value.step")
+    with torch.no_grad():
+        shares, ids = run.model(at)(tokens)[0, -1].softmax(-1).sort(descending=True)
+    said = line.inner_text().split()
+    assert said[2 : said.index("Loss")] == [
+        word
+        for share, i in zip(shares[:5], ids[:5], strict=True)
+        for word in (f"{i}", f"{share:.2f}" if share >= 0.005 else "<.01")
+    ]
+    page.keyboard.press("Escape")
+    page.mouse.up()
+    settle(page)
+    assert line.inner_text() == at_rest
+
+
+def test_on_a_page_of_records_lines_and_the_strip_follow(page, server, folder):
     messages = []
     page.on("websocket", lambda socket: socket.on("framesent", lambda message: messages.append(message)))
     page.goto(f"{server}/training?run=toy")
@@ -186,14 +211,20 @@ def test_on_a_page_without_heads_lines_follow(page, server):
     settle(page)
     messages.clear()
     lines = curves.first.locator("canvas").last
-    before = lines.evaluate(PICTURE)
-    drag_to(page, 0.5)
+    strip = page.locator(".st-key-me-strip canvas").first
+    before, heads = lines.evaluate(PICTURE), strip.evaluate(PICTURE)
+    drag_to(page, 0.2)
     page.wait_for_function("() => manyeyes.topics.get('moment').value !== null")
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     assert f"{page.evaluate('manyeyes.topics.get(`moment`).value')}" == step(page)
     assert lines.evaluate(PICTURE) != before and messages == []
+    steps = tracer.open_run(folder / "checkpoints" / "toy").steps
+    nearest = steps[nearest_row(steps, int(step(page)))]
+    assert page.evaluate("manyeyes.topics.get('frame').value.step") == nearest and strip.evaluate(PICTURE) != heads
+    expect(page.locator(".st-key-strip_note")).to_be_hidden()
     page.mouse.up()
     settle(page)
+    expect(page.locator(".st-key-strip_note")).to_be_visible()
     page.wait_for_function("() => manyeyes.topics.get('moment').value === null")
     assert query(page)["step"] == [step(page)]
 

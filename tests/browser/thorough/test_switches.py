@@ -54,7 +54,7 @@ def test_a_click_on_the_switch(page, server, folder):
         return (
             float(share[1]),
             page.locator(".st-key-why_said").inner_text(),
-            page.locator(".st-key-next_token").inner_text(),
+            page.locator(".st-key-next_token .next").inner_text(),
         )
 
     atlas = page.locator(".st-key-me-atlas canvas").first
@@ -89,7 +89,7 @@ def test_a_click_on_circuits(page, server, folder):
     def said():
         settle(page)
         cells = [number(text) for text in parts.locator("td.cell span:not(.sr)").all_inner_texts()]
-        return cells, " ".join(page.locator(".st-key-next_token").inner_text().split())
+        return cells, " ".join(page.locator(".st-key-next_token .next").inner_text().split())
 
     before, places = said(), [one.bounding_box() for one in (composition, parts, switch.locator("p"))]
     switch.click()

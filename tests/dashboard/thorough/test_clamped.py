@@ -45,7 +45,7 @@ def test_heads_and_their_film(blind: Run) -> None:
     for head in range(4):
         assert (one_back(shown.window(0, head, everything, everything)) == 0).all()
         assert (one_back(shown.window(1, head, everything, everything)) > 0).all()
-    (_, frame) = next(film(blind, torch.tensor([TOKENS]), [STEP], size=len(TOKENS)))
+    (_, (frame, _)) = next(film(blind, torch.tensor([TOKENS]), [STEP], size=len(TOKENS)))
     np.testing.assert_array_equal(frame, shown.thumbs)
     assert (one_back(frame[0]) == 0).all() and one_back(shown.thumbs[0]).max() == 0
 

@@ -73,6 +73,57 @@ suite("overview", () => {
     });
 });
 
+suite("guesses", () => {
+  const { makeGuesses, tell } = load(["makeGuesses", "tell"], "guesses");
+  const cue = { words: ["<b>", "a"], shares: [0.75, 0.001], before: [0.25, null], loss: 1.5, was: null };
+  const draw = (told) => {
+    const part = newPart(told);
+    const view = makeGuesses(part);
+    view.draw();
+    const [body] = part.root.children;
+    const [, list, loss] = body.children;
+    const words = () => list.children.map((one) => one.textContent);
+    return {
+      view,
+      body,
+      words,
+      loss,
+      widths: () => list.children.map((one) => one.children[1].children.map((bar) => bar.style.width))
+    };
+  };
+  test("a token is text, and what is small or unknown says so", () => {
+    const { words, loss, widths } = draw(cue);
+    assert.deepEqual(words(), ["<b>0.25 → 0.75", "a– → <.01"]);
+    assert.deepEqual(
+      widths().map((pair) => pair.map(Number.parseFloat)),
+      [
+        [100, 100 / 3],
+        [(100 * 0.001) / 0.75, 0]
+      ]
+    );
+    assert.equal(loss.textContent, "Loss on this text: – → 1.500 nats");
+  });
+  test("with every head on there is one number each", () => {
+    const { words, loss } = draw({ ...cue, before: null });
+    assert.deepEqual(words(), ["<b>0.75", "a<.01"]);
+    assert.equal(loss.textContent, "Loss on this text: 1.500 nats");
+  });
+  test("a film's are of its step; where it has none, nothing is said; then the page's own stand there again", () => {
+    const { view, body, words, loss } = draw(cue);
+    tell("frame", { guesses: { words: ["c"], shares: [1], loss: 0.25 } });
+    view.draw();
+    assert.deepEqual([words(), loss.textContent], [["c1.00"], "Loss on this text: 0.250 nats"]);
+    tell("frame", { guesses: null });
+    view.draw();
+    assert.equal(body.style.visibility, "hidden");
+    tell("frame", null);
+    view.draw();
+    assert.equal(body.style.visibility, "");
+    assert.deepEqual(words(), ["<b>0.25 → 0.75", "a– → <.01"]);
+    view.end();
+  });
+});
+
 suite("atlas", () => {
   const own = ["strongestFirst", "pooled", "drawRole", "makeAtlas", "tell"];
   const { strongestFirst, pooled, drawRole, makeAtlas, tell } = load(own, "atlas");

@@ -48,7 +48,11 @@ function makeAtlas(part) {
   let lit; // the heads that fit what is looked for
   let brush = null; // what dragging with Shift makes of a head: off, or on
 
-  const playing = followFilm(part, () => layout && paint(canvas.getContext("2d")));
+  const playing = followFilm(part, () => {
+    if (!layout) return;
+    paint(canvas.getContext("2d"));
+    if (!focused.hidden) sayFocused(held());
+  });
   const unnamed = { unit: "", lo: 0, hi: 1, digits: 2, chance: null, palette: "score" };
   /** @returns {Scale} */
   const scaleOf = (name) => part.cue.scales[name] ?? { label: name, ...unnamed };
@@ -208,7 +212,9 @@ function makeAtlas(part) {
     return `${headName(one)}: ${values.join(", ")}${note}`;
   }
   /** What a card says and does of the selected head, below patterns that have no room for it. */
-  function sayFocused(one, scale) {
+  function sayFocused(one) {
+    const name = head.measures[measure()];
+    const scale = name ? scaleOf(name) : null;
     const number = scale && !isOff(one) ? `${scale.label} ${numberOf(value(measure(), one[0], one[1]), scale)}` : "";
     about.textContent = [headName(one), wholeRoleOf(one), isOff(one) ? "off" : number].filter(Boolean).join(" · ");
     turner.hidden = !hasSwitches();
@@ -492,7 +498,7 @@ function makeAtlas(part) {
       legends.hidden = !!part.cue.slim;
       root.classList.toggle("slim", legends.hidden);
       focused.hidden = !part.cue.slim || layout.cards || !held();
-      if (!focused.hidden) sayFocused(held(), scale);
+      if (!focused.hidden) sayFocused(held());
       const { mode } = part.theme;
       if (scale) legend(scoreKey, scale, rampOf(scale.palette, mode), { note: chanceNote({ chance: scale.chance }) });
       const [factorQ, factorK] = head.factors;

@@ -53,6 +53,15 @@ type Frame = {
   role: (layer: number, head: number) => number;
   /** The same of the role that it had before and has no more. */
   lost: (layer: number, head: number) => number;
+  guesses: Guesses | null;
+};
+/** What a model would say next, the likeliest first; `before` and `was` with every head on, where some are off. */
+type Guesses = {
+  words: string[];
+  shares: (number | null)[];
+  before?: (number | null)[] | null;
+  loss: number | null;
+  was?: number | null;
 };
 /** Rows for a reader or a file; built when they are asked for. */
 type Table = { columns: string[]; rows: () => any[][] };

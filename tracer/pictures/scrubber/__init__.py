@@ -9,6 +9,7 @@ are 6.6 MB and stay whole.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from tracer.measures.aliases import Head
 from tracer.pictures import payload
 from tracer.pictures.atlas import Roles
+from tracer.pictures.guesses import TOP, Guesses, words_of
 from tracer.pictures.payload import quantise_linear, quantise_sqrt
 from tracer.pictures.picture import Picture
 from tracer.pictures.scales import Scale
@@ -89,11 +91,13 @@ def pack(
     reel: str = "",
     roles: Roles | None = None,
     only: Head | None = None,
+    guesses: Mapping[int, Guesses] = MappingProxyType({}),
 ) -> bytes:
     """All steps of a timeline, with the frames of those that were filmed, unless they come in pieces named `reel`.
 
     `loss` [step] and each measure [step layer head] are nan where nothing was measured; the codes of `roles` are
-    [step layer head], too. Where measures are of one head `only`, they are [step].
+    [step layer head], too. Where measures are of one head `only`, they are [step]. `guesses`: what the model would say
+    next at steps that were filmed.
     """
     shapes = {frame.shape for frame in frames.values()}
     if len(shapes) > 1:
@@ -115,12 +119,28 @@ def pack(
         arrays[f"measure{i}"] = quantise_linear(values, lo, hi)
     if roles is not None:
         arrays |= {"roles": np.asarray(roles.codes, np.uint8), "lost": np.asarray(roles.lost, np.uint8)}
+    words: list[str] = []
+    if said := {index[step]: guess for step, guess in guesses.items() if step in index}:
+        words = sorted({word for guess in said.values() for word in words_of(guess.words)})
+        arrays |= _guessed(said, len(filmed), words)
     if filmed and not reel:
         arrays["frames"] = np.stack([frames[step] for step in filmed])
     header = {"measures": list(measures), "ranges": ranges, "n": list(n), "factors": list(factors),
               "causal": [bool(c) for c in causal], "loss": loss_label,
-              "reel": reel, "every": REEL, "cells": list(*shapes), "only": only}  # fmt: skip
+              "reel": reel, "every": REEL, "cells": list(*shapes), "only": only, "words": words}  # fmt: skip
     return payload.pack(header, **arrays)
+
+
+def _guessed(said: Mapping[int, Guesses], n_frames: int, words: list[str]) -> dict[str, NDArray[Any]]:
+    """Guesses by the place of their frame: which of `words`, NONE where there are none; how likely; and the loss."""
+    top = min(TOP, *(len(guess.words) for guess in said.values()))
+    place = {word: i for i, word in enumerate(words)}
+    guessed, shares = np.full((n_frames, top), NONE, np.uint16), np.zeros((n_frames, top), np.float32)
+    losses = np.full(n_frames, np.nan, np.float32)
+    for at, guess in said.items():
+        guessed[at] = [place[word] for word in words_of(guess.words)[:top]]
+        shares[at], losses[at] = np.asarray(guess.shares)[:top], guess.loss
+    return {"guessed": guessed, "shares": shares, "losses": losses}
 
 
 def reel(frames: Sequence[NDArray[np.uint8]], first: int, name: str) -> bytes:

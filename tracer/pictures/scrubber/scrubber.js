@@ -1,31 +1,16 @@
 // The timeline of a run: play or drag through its snapshots. What it shows is told to the page, the host hears commits.
 
-/**
- * As tracer.pictures.scrubber packs it. `cells`: layers, heads, rows and columns of a frame; `reel`: of a live run, the
- * name under which its frames come, `every` so many of them in a part of its own. `only`: the head that is measured.
- * @typedef {Header & { measures: string[], ranges: [number, number][], loss: string, cells: number[], n: number[],
- *   factors: number[], causal: boolean[], only?: Head, reel?: string, every?: number }} ScrubberHeader
- */
-
 const SCRUBBER_EDGE = 9; // room beside the track, for the handle
 const BAND = 15; // the height of the words of events, above the curves
 const NEAR = 6; // pixels from an event at which the mouse means it
 const TRACK = 58; // its height below the top
 const SCRUBBER_HEIGHT = 80;
-const ROLE_NOT_SAID = 255;
 const withRole = (...roles) => roles.map((role) => `[role=${role}]`).join(", ");
 const TYPING_ROLES = withRole("textbox", "combobox", "listbox");
 const TYPING = `input, textarea, select, [contenteditable], ${TYPING_ROLES}, [role=dialog] *`;
 const PRESSED = `button, a, summary, ${withRole("button", "option", "tab", "radio", "switch", "checkbox", "menuitem")}`;
 
 export default (args) => live(args, makeScrubber);
-
-/** The last of the steps that are nearest to one. @param {ArrayLike<number>} steps */
-function nearestStep(steps, step) {
-  let best = 0;
-  for (let i = 1; i < steps.length; i++) if (Math.abs(steps[i] - step) <= Math.abs(steps[best] - step)) best = i;
-  return best;
-}
 
 /** The smallest and the largest value, never the same. */
 function spanOf(values) {
@@ -73,15 +58,9 @@ function makeScrubber(part) {
   let layout;
 
   const now = () => (shown == null ? nearestStep(steps, part.cue.value) : Math.round(shown));
-  function coded(measure, i, layer, one) {
-    const codes = arrays[`measure${measure}`];
-    const [lo, hi] = head.ranges[measure];
-    if (head.only) return layer === head.only[0] && one === head.only[1] ? valueOfCode(codes[i], lo, hi) : Number.NaN;
-    return valueOfCode(codes[(i * codes.shape[1] + layer) * codes.shape[2] + one], lo, hi);
-  }
   function score(i) {
     const measure = head.measures.indexOf(part.cue.measure);
-    return measure >= 0 && part.cue.head ? coded(measure, i, part.cue.head[0], part.cue.head[1]) : Number.NaN;
+    return measure >= 0 && part.cue.head ? codedAt(head, arrays, measure, i, part.cue.head) : Number.NaN;
   }
   const stepName = (i) => exactStep(steps[i]);
   const scoreLabel = () => `${headName(part.cue.head ?? [])} ${(part.cue.scale?.label ?? "").toLowerCase()}`;
@@ -97,29 +76,14 @@ function makeScrubber(part) {
     return codes?.length >= (at + 1) * size ? codes.subarray(at * size, (at + 1) * size) : null;
   }
   function tellFrame(i) {
-    const thumbs = told === i || arrays.film[i] === MISSING ? null : thumbsOf(arrays.film[i]);
+    const place = arrays.film[i];
+    const thumbs = told === i || place === MISSING ? null : thumbsOf(place);
     if (!thumbs) return;
     told = i;
-    const [layers, heads, rows, cols] = head.cells;
-    const { version, n, factors, causal } = head;
-    const value = (name, layer, one) => {
-      const measure = head.measures.indexOf(name);
-      return measure < 0 ? Number.NaN : coded(measure, i, layer, one);
-    };
-    const codeIn = (codes, layer, one) => codes?.[(i * layers + layer) * heads + one];
-    const role = (layer, one) => codeIn(arrays.roles, layer, one) ?? ROLE_NOT_SAID;
-    const lost = (layer, one) => codeIn(arrays.lost, layer, one) ?? 0;
-    const size = { layers, heads, rows, cols };
-    /** @type {Frame} */
-    const frame = { index: i, step: steps[i], version, thumbs, ...size, n, factors, causal, value, role, lost };
-    markFilm(true);
-    tell("frame", frame);
+    showFrame(frameOf(head, arrays, i, thumbs));
   }
-  // for what is no picture: a number of the host's is of the step before
-  const markFilm = (on) => document.documentElement.toggleAttribute("data-film", on);
   function tellNothing() {
-    markFilm(false);
-    tell("frame", null);
+    showFrame(null);
     tell("moment", null);
   }
   function settle() {

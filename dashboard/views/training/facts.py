@@ -87,8 +87,10 @@ def _draw_striking(trace: xr.Dataset, row: int, of: str = "") -> None:
                 said = f"{value}, control {theme.fmt(control, 'induction')}"
             if name == "induction" and head_scores.induction_head(trace, step) is None:
                 _fact(label + of, "none stands out", f"nearest {theme.head_label(*best)}: {said}", width=260)
+            elif weak:
+                _fact("Nearest to induction" + of, theme.head_label(*best), f"{said}, below {THRESHOLD:g}", width=260)
             else:
-                _fact(("Nearest to induction" if weak else label) + of, theme.head_label(*best), said)
+                _fact(label + of, theme.head_label(*best), said)
             return
 
 

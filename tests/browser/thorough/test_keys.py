@@ -31,6 +31,19 @@ def test_brackets_move_the_step(page, server):
     expect(page.get_by_role("textbox", name="Prompt")).to_be_focused()
 
 
+@pytest.mark.parametrize("width", [1440, 390], ids=["cards", "patterns"])
+def test_o_presses_the_switch_in_a_strip(page, server, width):
+    page.set_viewport_size({"width": width, "height": 844})
+    visit(page, f"{server}/training?run=toy&layer=1&head=2")
+    page.locator(".st-key-strip_note").get_by_text("Every head on").wait_for()
+    page.keyboard.press("o")
+    expect(page.locator(".st-key-strip_note")).to_contain_text("Without L1H2")
+    settle(page)
+    assert query(page)["off"] == ["L1H2"]
+    page.keyboard.press("o")
+    expect(page.locator(".st-key-strip_note")).to_contain_text("Every head on")
+
+
 def test_enter_reads_a_prompt_and_shift_enter_begins_a_line(page, server):
     visit(page, f"{server}/heads?run=toy")
     box = page.get_by_role("textbox", name="Prompt")

@@ -27,7 +27,8 @@ function makeAtlas(part) {
   const shareKey = element("div", "legend", null, legends);
   const focused = element("p", "focused", null, root);
   const about = element("span", "", null, focused);
-  const turner = button("turn", null, focused); // one for all draws: it may be in focus
+  // one for all draws: it may be in focus; the key `o` presses it where it does not show, too
+  const turner = button("turn", null, focused, () => held() && turn(held(), !isOff(held())));
   const alt = element("details", "alt", null, root);
   const spoken = element("div", "sr", null, root);
   const tip = tipIn(stage);
@@ -217,9 +218,7 @@ function makeAtlas(part) {
     const scale = name ? scaleOf(name) : null;
     const number = scale && !isOff(one) ? `${scale.label} ${numberOf(value(measure(), one[0], one[1]), scale)}` : "";
     about.textContent = [headName(one), wholeRoleOf(one), isOff(one) ? "off" : number].filter(Boolean).join(" · ");
-    turner.hidden = !hasSwitches();
     turner.textContent = isOff(one) ? "On again" : "Switch off";
-    turner.onclick = () => turn(one, !isOff(one));
   }
   function choose(one, wait) {
     part.send(hasSwitches() ? { head: one, off: part.cue.value.off } : one, wait);
@@ -498,6 +497,7 @@ function makeAtlas(part) {
       legends.hidden = !!part.cue.slim;
       root.classList.toggle("slim", legends.hidden);
       focused.hidden = !part.cue.slim || layout.cards || !held();
+      turner.hidden = !hasSwitches() || !held();
       if (!focused.hidden) sayFocused(held());
       const { mode } = part.theme;
       if (scale) legend(scoreKey, scale, rampOf(scale.palette, mode), { note: chanceNote({ chance: scale.chance }) });

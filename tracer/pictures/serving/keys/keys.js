@@ -1,6 +1,6 @@
 // The keys of every page: `?` lists them, `/` goes to the text box that finds heads, or else to the prompt; `o` presses
-// the switch of the head in focus; `n` goes on with the tour, whose card may be many tabs away. Those of the timeline
-// are its own.
+// the switch of the head in focus, which a strip has inside it; `n` goes on with the tour, whose card may be many tabs
+// away. Those of the timeline are its own.
 export default (args) => live(args, makeKeys, { saves: false });
 
 const FIELD_NAMES = ["Find heads", "Prompt"];
@@ -27,7 +27,15 @@ const LIST = [
 /** @returns {HTMLElement | null} */
 const timeline = () => document.querySelector(".st-key-me-scrubber");
 /** @returns {HTMLElement | null} */
-const headSwitch = () => document.querySelector(".st-key-switch_focus button:enabled");
+const headSwitch = () => document.querySelector(".st-key-switch_focus button:enabled") ?? stripSwitch();
+function stripSwitch() {
+  for (const { shadowRoot } of document.querySelectorAll(".st-key-me-strip *")) {
+    /** @type {HTMLElement | null | undefined} */
+    const turner = shadowRoot?.querySelector(".turn");
+    if (turner && !turner.hidden) return turner;
+  }
+  return null;
+}
 /** @returns {HTMLElement | null} */
 const card = () => document.querySelector(".st-key-tour");
 const field = () => {

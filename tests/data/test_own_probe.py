@@ -82,7 +82,8 @@ def test_names_are_taken_once() -> None:
     def p_loss(rows: RowBlock) -> Any: ...
 
     for probes, why in (
-        ({"text": Probe(TOKENS)}, "'text' is taken"), ({"entropy": Probe(TOKENS)}, "every run has a number of this"),
+        ({"text": Probe(TOKENS)}, "'text' is taken"),
+        ({"entropy": Probe(TOKENS)}, "name of a probe: every run has a number of this"),
         ([{"a": Probe(TOKENS)}, {"a": Probe(TOKENS)}], "'a' is taken"), ({"a": TOKENS}, "give tracer.Probe by name"),
         ("math:pi", "give tracer.Probe by name"), (Probe(TOKENS), "give tracer.Probe by name"),
     ):  # fmt: skip

@@ -172,7 +172,8 @@ def test_any_combination_of_what_can_go_goes(**fields: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tokenizer", "text"), [(train_bpe(["def f(self): return 2"] * 5, 280), "def f("), (words(17), "3 16 3")]
+    ("tokenizer", "text"),
+    [(train_bpe(["def f(self): return 2"] * 5, 280), "def f("), (words(17), "3 16 3")],
 )
 def test_it_takes_our_tokenizer_along(tokenizer: Tokenizer, text: str) -> None:
     model = as_trained(changes(d_vocab=tokenizer.get_vocab_size()))
@@ -183,6 +184,11 @@ def test_it_takes_our_tokenizer_along(tokenizer: Tokenizer, text: str) -> None:
     model.tokenizer = None
     assert to_bridge(model).tokenizer is None
     assert torch.equal(to_bridge(model, tokenizer).to_tokens(text), bridge.to_tokens(text))
+
+
+def test_without_a_start_token_none_is_put_in_front() -> None:
+    bridge = to_bridge(as_trained(changes(d_vocab=17)), words(17, bos=None))
+    assert bridge.to_tokens("3 16 0").tolist() == [[3, 16, 0]]
 
 
 def test_an_unknown_word_is_an_error() -> None:

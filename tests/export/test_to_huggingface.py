@@ -257,6 +257,13 @@ def test_their_tokenizer_gives_our_prompts(tokenizer: Any, text: str, tmp_path) 
     assert tokenizer.encode(text).ids == ours[1:]  # ours puts no start token, still
 
 
+@pytest.mark.parametrize(("bos", "ids"), [(None, [2, 0, 8]), (3, [3, 2, 0, 8])])
+def test_a_start_token_is_another_or_there_is_none(bos: int | None, ids: list[int], tmp_path) -> None:
+    huggingface_tokenizer(words(9, bos), 64).save_pretrained(tmp_path)
+    theirs: Any = AutoTokenizer.from_pretrained(tmp_path)
+    assert theirs("2 0 8")["input_ids"] == ids and theirs.bos_token_id == bos
+
+
 def test_nothing_is_overwritten(tmp_path) -> None:
     model = as_trained(changes())
     (tmp_path / "file").write_text("mine")

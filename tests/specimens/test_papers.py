@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -237,6 +238,9 @@ def test_claims_are_asked_of_the_seeds_that_have_their_runs_and_told(tmp_path: P
     found[0]["a"].figure = "none"
     with pytest.raises(ValueError, match="claim 'c': ValueError: could not convert"):
         answers_of(folder.paper, found)
+    yes = replace(folder.paper.claims[0], too_small=cast("Any", lambda runs: True))
+    with pytest.raises(ValueError, match=r"claim 'c': TypeError: too_small gives True: a sentence that says why"):
+        answers_of(replace(folder.paper, claims=(yes,)), found)
 
 
 TINY = """
@@ -281,19 +285,33 @@ def test_what_is_finished_stays_and_what_was_stopped_goes_on(
     assert reproduce()[0] == 0
     Path("stop").touch()
     status, said = reproduce("--seeds", "0", "1")
-    assert status == 130 and "stopped; `tracer reproduce ./tiny` goes on where it stopped" in said
+    assert status == 130 and "stopped; `tracer reproduce ./tiny --seeds 0 1` goes on where it stopped" in said
     assert tracer.open_run("tiny-one-run-1").status == "stopped"
+    with pytest.raises(SystemExit):
+        main(["reproduce", "./tiny", "--seeds", "2", "--json", "--quick"])
+    said = capsys.readouterr()
+    assert said.out == "" and "`tracer reproduce ./tiny --seeds 2 --quick --json` goes on" in said.err
     Path("stop").unlink()
     status, said = reproduce("--seeds", "0", "1")
-    assert status == 0 and "tiny-one-run-1: r; 60 steps" in said and "tiny-one-run:" not in said
+    assert status == 0 and "tiny-one-run-1: r; 60 steps, on from step 31" in said and "tiny-one-run:" not in said
     assert "2 of 2" in said and tracer.open_run("tiny-one-run-1").meta["cost"]["jobs"] == 2
-    assert sorted(one.name for one in Path("checkpoints").iterdir()) == ["tiny-one-run", "tiny-one-run-1"]
+    assert sorted(one.name for one in Path("checkpoints").iterdir()) == [
+        "tiny-one-run",
+        "tiny-one-run-1",
+        "tiny-one-run-2",
+    ]
+    assert reproduce("--table", "--seeds", "0", "1", "--page", "told.md")[0] == 0
+    for place, why in (("tiny/page.md", "whose own words stand there"), ("no/told.md", "is no directory")):
+        status, refused = reproduce("--page", place)
+        assert status == 2 and why in refused
     heard: list[str] = []
     found = tracer.reproduce("./tiny", seeds=[0, 1], say=heard.append)
+    assert Path("told.md").read_text() == found.page and found.page.startswith("# t\n\n")
+    assert "| **holds** | c (our prediction, not published) |" in found.page
     assert heard == [] and found.status == 0 and f"{found}\n" in said
     assert [one.verdict for one in found.claims] == ["holds"] and found.told["claims"][0]["figures"]["1"] == 8
     assert found.runs[1]["one run"].dir.name == "tiny-one-run-1"
-    assert tracer.reproduce(tmp_path / "tiny", seeds=[2], train=False).claims[0].verdict == "not tested"
+    assert tracer.reproduce(tmp_path / "tiny", seeds=[3], train=False).claims[0].verdict == "not tested"
     for changed, words in {
         TINY.replace("steps=60", "steps=61"): "was trained with other settings",
         TINY.replace("def width", "def wide").replace("(width,)", "(wide,)"): "was trained with other code",

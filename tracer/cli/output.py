@@ -18,6 +18,12 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
+def say_aside(text: str) -> None:
+    """A line for a person, where a program reads what is said."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
 def say_json(**facts: Any) -> None:
     """One JSON object; what is not finite is null."""
     say(json.dumps(finite(facts), indent=1, allow_nan=False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import tyro
 
 from tracer.cli import configs
-from tracer.cli.output import EXIT_CLAIM, EXIT_DAMAGED, EXIT_SICK, EXIT_STOPPED, say, say_json
+from tracer.cli.output import EXIT_CLAIM, EXIT_DAMAGED, EXIT_SICK, EXIT_STOPPED, say, say_aside, say_json
 from tracer.config import DRAWS
 
 if TYPE_CHECKING:
@@ -207,6 +208,7 @@ def reproduce(
     table: bool = False,
     json: bool = False,
     quick: bool = False,
+    page: str | None = None,
     toys: str | None = None,
 ) -> int:
     """Train what a paper, or our specimens, need and lack, and print what was published beside what came out.
@@ -222,6 +224,7 @@ def reproduce(
         table: Print what is known of what is trained already, and train nothing.
         json: Print the figures as JSON.
         quick: Of a paper: train no more than takes two minutes; what that cannot decide is not tested.
+        page: Of a paper: write its words, with every claim and run in tables, into this file, as Markdown.
         toys: Of a paper: write its trained models into this new directory, for transformer-lens and Hugging Face, with
             their claims, the tests of their heads, and checksums.
     """
@@ -233,10 +236,10 @@ def reproduce(
             raise ValueError(f"name one paper, not {', '.join(names)}")
         if size != "small" or corpus is not None:
             raise ValueError(f"--size and --corpus are of specimens; {papers[0]} is a paper, which says its own")
-        return _reproduce_paper(papers[0], seeds, table, json, quick, toys)
-    if quick or toys is not None:
-        which = "--quick" if quick else "--toys"
-        raise ValueError(f"{which} is of a paper: name one, as edelman or ./my-paper")
+        return _reproduce_paper(papers[0], seeds, table, json, quick, page, toys)
+    of_papers = {"--quick": quick or None, "--page": page, "--toys": toys}
+    if which := [flag for flag, value in of_papers.items() if value is not None]:
+        raise ValueError(f"{which[0]} is of a paper: name one, as edelman or ./my-paper")
     from tracer.specimens import reproduce as series
     from tracer.specimens.claims import judged
     from tracer.specimens.exercises import EXERCISES
@@ -250,30 +253,42 @@ def reproduce(
 
 
 def _reproduce_paper(
-    name: str, seeds: tuple[int, ...], table: bool, json: bool, quick: bool, toys: str | None
+    name: str, seeds: tuple[int, ...], table: bool, json: bool, quick: bool, page: str | None, toys: str | None
 ) -> int:  # fmt: skip
     from tracer.specimens.reproduction import reproduce
 
+    if page is not None:
+        where = Path(page).resolve().parent
+        if not where.is_dir() or (where / "paper.py").exists():
+            why = "is a paper's folder, whose own words stand there" if where.is_dir() else "is no directory"
+            raise ValueError(f"--page {page}: {where} {why}")
     if toys is not None:
         from tracer.export.to_huggingface import new_directory
 
         new_directory(toys)  # before hours of training
+    tell = say_aside if json else say
     try:
-        found = reproduce(name, seeds, quick=quick, train=not table, say=None if json else say)
+        found = reproduce(name, seeds, quick=quick, train=not table, say=tell)
     except KeyboardInterrupt:
-        say(f"stopped; `tracer reproduce {name}` goes on where it stopped")
+        asked = ["--seeds", *map(str, seeds)] if seeds != (0,) else []
+        asked += [f"--{flag}" for flag, on in (("quick", quick), ("json", json)) if on]
+        for flag, value in (("--page", page), ("--toys", toys)):
+            asked += [flag, value] if value is not None else []
+        tell(f"stopped; `{shlex.join(['tracer', 'reproduce', name, *asked])}` goes on where it stopped")
         return EXIT_STOPPED
     if json:
         say_json(**found.told)
     else:
         say("\n" * (not table) + str(found))
+    if page is not None:
+        Path(page).write_text(found.page, encoding="utf-8")
+        tell(f"page written: {page}")
     if toys is not None:
         from transformers.utils import logging
 
         logging.disable_progress_bar()
         written = found.write(toys)
         size = sum(path.stat().st_size for path in Path(toys).rglob("*") if path.is_file()) / 1e6
-        if not json:
-            models = f"{len(written)} model{'s' * (len(written) != 1)}"
-            say(f"{models} written, {size:.1f} MB: {toys}/README.md has the lines that open them")
+        models = f"{len(written)} model{'s' * (len(written) != 1)}"
+        tell(f"{models} written, {size:.1f} MB: {toys}/README.md has the lines that open them")
     return found.status

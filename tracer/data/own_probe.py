@@ -87,7 +87,8 @@ class Probe:
             queries = len(torch.unique(pairs[:, :2], dim=0))
             uniform = float((1 / (pairs[:, 1].double() + 1)).sum()) / queries
             row = Measure(
-                name=checked_name(f"{probe}_{slug}"), label=f"{name[:1].upper()}{name[1:]} on {probe}", short=slug[:8],
+                name=checked_name(f"{probe}_{slug}", "target"), label=f"{name[:1].upper()}{name[1:]} on {probe}",
+                short=slug[:8],
                 formula="sum of A_qk over the keys that a query should find, mean over the queries that have one",
                 source=f"targets of the probe {probe}", probe=probe, dims=HEAD, low=0, high=1,
                 chance=partial(always, uniform), chance_text="uniform attention of a causal row to one key",
@@ -98,7 +99,7 @@ class Probe:
     def loss(self, probe: str) -> Measure:
         """What is said of the loss on its rows."""
         return Measure(
-            name=checked_name(loss_name(probe)), label=f"Loss on {probe}", short="loss", unit="nats", low=0,
+            name=checked_name(loss_name(probe), "loss"), label=f"Loss on {probe}", short="loss", unit="nats", low=0,
             formula="mean cross-entropy of each next token", source=f"the probe {probe}", probe=probe, dims=("step",),
             worse="high",
         )  # fmt: skip
@@ -168,7 +169,7 @@ def given_probes(probes: Any) -> dict[str, Probe]:
         for name, probe in cast("Mapping[str, Probe]", thing).items():
             if name in found or name in PROBES:
                 raise ValueError(f"probes: the name {name!r} is taken")
-            found[checked_name(name)] = probe
+            found[checked_name(name, "probe")] = probe
     return found
 
 

@@ -13,7 +13,7 @@ from einops import rearrange
 from torch import Tensor
 
 from tracer.config import ModelConfig
-from tracer.data.tokenizer import BOS, is_words
+from tracer.data.tokenizer import is_words
 from tracer.export.folding import identity_W_O, is_post_norm, lacks_final_norm
 from tracer.export.to_huggingface import clamped, huggingface_tokenizer, new_directory, obstacles, refuse
 from tracer.model import Transformer
@@ -39,6 +39,7 @@ def to_bridge(model: Transformer, tokenizer: Tokenizer | None = None) -> Transfo
     cfg = TransformerBridgeConfig(**_sizes(model), dtype=dtype)
     tokenizer = model.tokenizer if tokenizer is None else tokenizer
     theirs = None if tokenizer is None else huggingface_tokenizer(tokenizer, c.n_ctx)
+    cfg.default_prepend_bos = theirs is None or theirs.bos_token is not None  # else a token that the model has not
     with torch.random.fork_rng(devices=[]), _any_word(theirs):
         bridge = boot_native(cfg, tokenizer=theirs, dtype=dtype, model_name="manyeyes")
     weights = {name: weight.to(dtype) for name, weight in _weights(model).items()}
@@ -102,7 +103,9 @@ def _any_word(tokenizer: PreTrainedTokenizerFast | None) -> Iterator[None]:
         yield
         return
     model: Any = tokenizer.backend_tokenizer.model
-    strict, model.unk_token = model.unk_token, BOS
+    strict = model.unk_token
+    if model.token_to_id(strict) is None:
+        model.unk_token = model.id_to_token(0)
     yield
     model.unk_token = strict
 

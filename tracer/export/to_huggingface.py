@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracer.config import ModelConfig
-from tracer.data.tokenizer import BOS, BOS_ID
+from tracer.data.tokenizer import BOS
 from tracer.export.families import family_of
 from tracer.export.folding import fold, heads_fit, is_post_norm, lacks_final_norm, lay
 from tracer.model import Transformer
@@ -63,16 +63,20 @@ def as_huggingface(model: Transformer) -> PreTrainedModel:
 
 
 def huggingface_tokenizer(tokenizer: Tokenizer, n_ctx: int) -> PreTrainedTokenizerFast:
-    """A copy that puts the start token in front of every text; it also ends a document, as GPT-2's does."""
+    """A copy that puts the start token, where there is one, in front of every text; it also ends a document, as GPT-2's
+    does."""
     from tokenizers import Tokenizer
     from tokenizers.processors import TemplateProcessing
     from transformers import PreTrainedTokenizerFast
 
     copy = Tokenizer.from_str(tokenizer.to_str())
-    copy.post_processor = TemplateProcessing(single=f"{BOS} $A", pair=f"{BOS} $A $B", special_tokens=[(BOS, BOS_ID)])
+    marks: dict[str, Any] = {}
+    if (start := tokenizer.token_to_id(BOS)) is not None:
+        copy.post_processor = TemplateProcessing(single=f"{BOS} $A", pair=f"{BOS} $A $B", special_tokens=[(BOS, start)])
+        marks = {"bos_token": BOS, "eos_token": BOS, "add_bos_token": True}
     return PreTrainedTokenizerFast(
-        tokenizer_object=copy, bos_token=BOS, eos_token=BOS, add_bos_token=True, model_max_length=n_ctx,
-        clean_up_tokenization_spaces=False, name_or_path="manyeyes",
+        tokenizer_object=copy, model_max_length=n_ctx, clean_up_tokenization_spaces=False, name_or_path="manyeyes",
+        **marks,
     )  # fmt: skip
 
 

@@ -81,10 +81,10 @@ def measure(
     return OwnMeasure(row, function, name_of(function))
 
 
-def checked_name(name: str) -> str:
+def checked_name(name: str, of: str = "measure, which is that of its function") -> str:
     """A name for a variable of a trace that no other has. ValueError for one that cannot be."""
     if why := why_no_name(name):
-        raise ValueError(f"{name!r} cannot be the name of a measure, which is that of its function: {why}")
+        raise ValueError(f"{name!r} cannot be the name of a {of}: {why}")
     return name
 
 

@@ -34,7 +34,9 @@ def trained_runs(
             config, directory = wanted(folder, name, seed)
             run = _there(config, of, directory)
             if train and name in (names or folder.paper.runs) and (run is None or run.status not in DONE):
-                say(f"{directory.name}: {of.about}; {config.steps:,} steps")
+                done = None if run is None else run.resume_step()
+                said = f", on from step {done:,}" if done is not None else ""
+                say(f"{directory.name}: {of.about}; {config.steps:,} steps{said}")
                 run = _trained(config, of, directory, run)
                 if run.status == "stopped":
                     raise KeyboardInterrupt

@@ -76,6 +76,8 @@ def ask(claim: Claim, runs: SeedRuns) -> SeedAnswer:
     """What the runs of one seed say. ValueError, with the claim's words, where its code raises or gives no number."""
     try:
         if claim.too_small and (why := claim.too_small(runs)):
+            if not isinstance(why, str):
+                raise TypeError(f"too_small gives {why!r}: a sentence that says why, or '' where it can be asked")
             return SeedAnswer(math.nan, too_small=why)
         control = None if claim.control is None else float(claim.control.figure(runs))
         return SeedAnswer(float(claim.figure(runs)), control)

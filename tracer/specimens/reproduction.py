@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tracer.specimens.paper import SeedRuns
 from tracer.specimens.paper_folder import PaperFolder, load
 from tracer.specimens.paper_runs import trained_runs
-from tracer.specimens.paper_tables import as_text, facts
+from tracer.specimens.paper_tables import as_markdown, as_text, facts
 from tracer.specimens.paper_verdicts import ClaimAnswer, answers_of, exit_status
 
 if TYPE_CHECKING:
@@ -36,6 +36,11 @@ class Reproduction:
     def status(self) -> int:
         """0 where all claims hold, 1 where one fails or is weaker, 3 where one could not be decided."""
         return exit_status(self.claims)
+
+    @property
+    def page(self) -> str:
+        """The paper's words, then every claim and run as tables: Markdown."""
+        return as_markdown(self.told, f"# {self.folder.paper.title}\n\n{self.folder.page}")
 
     def write(self, directory: str | Path) -> list[Toy]:
         """Its trained models for other libraries, with claims, cards and checksums: `tracer.specimens.toys`."""

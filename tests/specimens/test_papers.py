@@ -176,7 +176,8 @@ def test_a_folder_that_is_none_is_refused_in_words(
 
 def test_what_a_folder_may_not_be(tmp_path: Path) -> None:
     with pytest.raises(
-        ValueError, match="there is no paper 'nobody'; there are: edelman, kawata, olsson, or a folder, as ./nobody"
+        ValueError,
+        match="there is no paper 'nobody'; there are: bietti, edelman, kawata, olsson, or a folder, as ./nobody",
     ):
         load("nobody")
     with pytest.raises(ValueError, match="is no folder: a paper is a folder with a paper.py"):
@@ -306,7 +307,7 @@ def test_what_is_finished_stays_and_what_was_stopped_goes_on(
         assert status == 2 and why in refused
     heard: list[str] = []
     found = tracer.reproduce("./tiny", seeds=[0, 1], say=heard.append)
-    assert Path("told.md").read_text() == found.page and found.page.startswith("# t\n\n")
+    assert Path("told.md").read_text() == found.page and found.page.startswith("# Words\n\nSeeds 0, 1;")
     assert "| **holds** | c (our prediction, not published) |" in found.page
     assert heard == [] and found.status == 0 and f"{found}\n" in said
     assert [one.verdict for one in found.claims] == ["holds"] and found.told["claims"][0]["figures"]["1"] == 8

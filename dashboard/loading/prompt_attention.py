@@ -79,9 +79,7 @@ def _compute(run: Run, step: int, tokens: Tokens, off: tuple[Head, ...]) -> tupl
     model, row = loading.model(run, step), torch.tensor([tokens])
     with zeroed(model, row, off):
         found = reading.look(model, row)
-    logits, says = torch.from_numpy(found.logits), None
-    if all(found.causal) and logits.shape == (len(tokens), run.about.d_vocab):
-        says = reading.foretold(logits, row)
+    says = reading.foretold_by(found, row, run.about.d_vocab)
     nothing = np.broadcast_to(np.float32("nan"), found.logits.shape)  # 1,024 of GPT-2 are 206 MB
     return replace(found, logits=nothing), says
 

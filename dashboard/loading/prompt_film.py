@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import streamlit as st
 
-from dashboard.loading import head_scores, prompt_tokens, recorded_prompts, roles
+from dashboard.loading import head_scores, recorded_prompts, roles
+from tracer.analysis import guessing
 from tracer.pictures import scrubber
-from tracer.pictures.guesses import TOP, Guesses
+from tracer.pictures.guesses import Guesses
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.store import Run, nearest_row, open_run
 
 if TYPE_CHECKING:
     import xarray as xr
-
-    from tracer.analysis.prompt_attention import Said
 
 CHEAP_FLOPS = 4e10
 CHEAP_BYTES = 4e8
@@ -121,12 +120,7 @@ def _shoot(
     run, tokens = open_run(str(shown.key[0])), torch.tensor([shown.key[2]])
     for step, shot in film(run, tokens, steps, size=size, off=shown.off):
         says = shot.said if all(shown.causal) else None
-        reel[step] = Frame(scrubber.codes(shot.thumbs), None if says is None else _guesses(run, says))
-
-
-def _guesses(run: Run, says: Said) -> Guesses:
-    ids = prompt_tokens.likeliest(says.following, TOP)
-    return Guesses(prompt_tokens.strings(run, ids), says.following[ids], says.loss)
+        reel[step] = Frame(scrubber.codes(shot.thumbs), None if says is None else guessing.guesses(run, says))
 
 
 @st.cache_resource(max_entries=6, show_spinner=False)

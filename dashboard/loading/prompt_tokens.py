@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import streamlit as st
 
 from dashboard.loading.kept import OF_A_STEP
@@ -10,15 +9,10 @@ from tracer.analysis import run_prompts
 from tracer.analysis.run_prompts import encode, strings, tokenizer
 from tracer.store import Run
 
-__all__ = ["encode", "example", "likeliest", "strings", "tokenizer"]
+__all__ = ["encode", "example", "strings", "tokenizer"]
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs=OF_A_STEP)
 def example(run: Run) -> str:
     """`tracer.analysis.run_prompts.example`."""
     return run_prompts.example(run)
-
-
-def likeliest(probabilities: np.ndarray, n: int) -> list[int]:
-    """The ids of the n likeliest tokens, the likeliest first."""
-    return [int(i) for i in np.argsort(-probabilities, kind="stable")[:n]]

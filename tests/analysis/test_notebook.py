@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import tracer
+from tracer.ablate.planner import zeroed
 from tracer.analysis.notebook import NotebookView, explained, strongest
 from tracer.analysis.prompt_attention import look
 from tracer.measures import HEAD_MEASURES, MEASURES, PROBES, Setting
@@ -97,6 +98,28 @@ def test_a_film_only_where_it_is_wanted(run: Any) -> None:
     last = patterns(run.model(30), [0, 5, 7, 9, 11, 5, 7, 9])
     assert np.abs((frames["frames"][-1] / 255.0) ** 2 - last).max() <= 0.004
     assert "scrubber" not in mounts(tracer.show(run, PROMPT, film=False))
+
+
+@pytest.mark.parametrize("off", [(), ((0, 1),)])
+def test_what_the_model_says_next_stands_there_and_plays_along(run: Any, off: tuple[Any, ...]) -> None:
+    shown = mounts(tracer.show(run, PROMPT, 10, film=True, off=off))
+    ids = torch.tensor([[0, *map(int, PROMPT.split())]])
+
+    def says(step: int, gone: tuple[Any, ...]) -> torch.Tensor:
+        model = run.model(step)
+        with torch.no_grad(), zeroed(model, ids, gone):
+            return model(ids)[0, -1].double().softmax(-1)
+
+    cue = shown["guesses"]["cue"]
+    words = [0 if word == "<bos>" else int(word) for word in cue["words"]]
+    np.testing.assert_allclose(cue["shares"], says(10, off)[words], atol=1e-5)
+    np.testing.assert_allclose(cue["before"] or says(10, ())[words], says(10, ())[words], atol=1e-5)
+    assert (cue["before"] is None) == (not off)
+    head, arrays = payload.unpack(base64.b64decode(shown["scrubber"]["blob"]))
+    for step, guessed, shares in zip(run.steps, arrays["guessed"], arrays["shares"], strict=True):
+        best = says(step, off).topk(5)
+        np.testing.assert_allclose(shares, best.values, atol=1e-5)
+        assert head["words"][guessed[0]] == ("<bos>" if best.indices[0] == 0 else str(int(best.indices[0])))
 
 
 def test_a_model_of_others_is_shown(foreign: Path) -> None:

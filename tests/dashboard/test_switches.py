@@ -16,12 +16,12 @@ from streamlit.testing.v1 import AppTest
 import tracer
 from dashboard import state
 from dashboard.loading import ablation, prompt_attention, prompt_tokens
-from dashboard.shared import guesses
 from dashboard.shared.export import data as taking
 from dashboard.shared.mount import DRAWN
 from tests.dashboard.words import captions, labels, shown, was_drawn, written
 from tracer import data
 from tracer.ablate import zeroed
+from tracer.analysis import guessing
 from tracer.analysis.prompt_over_steps import film
 from tracer.data.probes import repeated
 from tracer.interventions.edits import recording
@@ -82,7 +82,7 @@ def test_patterns_guesses_and_loss_are_those_of_the_cut_model(small_run: Run, op
     np.testing.assert_allclose(shares(sent, app), patterns[2], atol=1e-5)
     assert np.abs(patterns[2] - whole[2]).max() > 1e-3, "the head is read, or this test says nothing"
     now, before = (one[-1].softmax(-1).numpy() for one in (logits, clean))
-    ids = guesses.likeliest(now, before)
+    ids = guessing.likeliest(now, before)
     assert int(now.argmax()) in ids and int(before.argmax()) in ids
     assert said_next(app) == both(ids, before, now)
     target = TOKENS[0, 1:, None]
@@ -219,7 +219,7 @@ def test_what_made_the_next_token_is_of_the_cut_model(small_run: Run, open_page:
     app = open_page("circuits", run="tiny", prompt=PROMPT, layer=1, head=2, token=3, off=(OFF,))
     logits, clean = read(cut(small_run))[1], read(small_run.model())[1]
     now, before = (one[-1].softmax(-1).numpy() for one in (logits, clean))
-    assert said_next(app) == both(guesses.likeliest(now, before), before, now)
+    assert said_next(app) == both(guessing.likeliest(now, before), before, now)
     heads = np.array(cue(app, "logit_heads")["values"])
     np.testing.assert_allclose(heads, parts(cut(small_run), 3, 3), atol=1e-4)
     assert heads[OFF] == 0 and cue(app, "logit_heads")["off"] == [[0, 1]]

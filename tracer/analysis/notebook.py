@@ -105,7 +105,8 @@ def run_file(
 ) -> str:  # fmt: skip
     """`show` of a run as the text of a file; `more` is read below its pictures, `history` stands among them."""
     from tracer.ablate.planner import zeroed
-    from tracer.analysis.prompt_attention import look, read_norms
+    from tracer.analysis import guessing
+    from tracer.analysis.prompt_attention import foretold_by, look, read_norms
     from tracer.model import Transformer
 
     model = run.model(step)
@@ -121,6 +122,8 @@ def run_file(
         found = look(model, row)
         norms = read_norms(model, row) if isinstance(model, Transformer) else None
     shown = found.patterns(strings, list(about.layers), off=off)
+    says = foretold_by(found, row, about.d_vocab)
+    whole = foretold_by(look(model, row), row, about.d_vocab) if off and says is not None else None
     try:
         trace = run.trace
     except NotARun:
@@ -141,7 +144,8 @@ def run_file(
         explained(known.values(), about.setting, where),
     )  # fmt: skip
     return _file(shown, told, measures, known, about.setting, chosen, measure, norms=norms, film=filmed, roles=roles,
-                 events=events, more=more, history=history)  # fmt: skip
+                 events=events, more=more, history=history,
+                 guesses=None if says is None else guessing.line(run, says, whole))  # fmt: skip
 
 
 def _file(
@@ -195,6 +199,7 @@ def _recorded(trace: xr.Dataset, step: int) -> dict[str, np.ndarray]:
 def _filmed(run: Run, tokens: list[int], shown: PromptPatterns, trace: xr.Dataset) -> bytes | None:
     import torch
 
+    from tracer.analysis import guessing
     from tracer.analysis.prompt_over_steps import film
 
     steps, exist = run.steps, shown.thumbs[..., 0, 0]
@@ -202,8 +207,9 @@ def _filmed(run: Run, tokens: list[int], shown: PromptPatterns, trace: xr.Datase
         return None
     n = len(tokens)
     size = scrubber.resolution(n, exist.size, len(steps), FILM_CELLS)
-    filmed = film(run, torch.tensor([tokens]), steps, size=size, off=shown.off)
-    frames = {step: scrubber.codes(shot.thumbs) for step, shot in filmed}
+    filmed = dict(film(run, torch.tensor([tokens]), steps, size=size, off=shown.off))
+    frames = {step: scrubber.codes(shot.thumbs) for step, shot in filmed.items()}
+    said = {step: guessing.guesses(run, shot.said) for step, shot in filmed.items() if shot.said is not None}
     rows = [nearest_row(trace["step"].values, step) for step in steps]
     loss = next((name for name in ("val_loss", "train_loss") if name in trace), None)
     values = trace[loss].values[rows] if loss else np.full(len(steps), np.nan)
@@ -212,7 +218,7 @@ def _filmed(run: Run, tokens: list[int], shown: PromptPatterns, trace: xr.Datase
     label = {"val_loss": "held-out loss", "train_loss": "training loss"}.get(loss or "", "loss")
     roles = roles_over(trace, rows) if "layer" in trace.sizes else None
     return scrubber.pack(steps, frames, values, measures, n=(n, n), factors=(factor, factor), causal=shown.causal,
-                      loss_label=label, roles=roles)  # fmt: skip
+                      loss_label=label, roles=roles, guesses=said if all(shown.causal) else {})  # fmt: skip
 
 
 def _known(measure: str, measures: dict[str, np.ndarray]) -> str:

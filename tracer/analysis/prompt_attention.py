@@ -182,6 +182,12 @@ def foretold(logits: Float[Tensor, "pos d_vocab"], tokens: Int[Tensor, "1 pos"])
     return Said(logits[-1].softmax(-1).numpy(), float(loss))
 
 
+def foretold_by(found: PromptAttention, tokens: Int[Tensor, "1 pos"], d_vocab: int | None) -> Said | None:
+    """Of a look; None where the model foretells no tokens."""
+    logits = torch.from_numpy(found.logits)
+    return foretold(logits, tokens.cpu()) if all(found.causal) and logits.shape == (found.n, d_vocab) else None
+
+
 @torch.no_grad()
 def read_norms(model: Transformer, tokens: Int[Tensor, "1 pos"]) -> Float[np.ndarray, "layer head key_pos"]:
     """||v_k W_O|| of every head on a prompt: how long what it reads there is (`tracer.heads.weighting`)."""

@@ -52,13 +52,15 @@ def heads_file(
     film: bytes | None = None,
     token: int | None = None,
     history: Picture | None = None,
+    guesses: Picture | None = None,
     roles: atlas.Roles | None = None,
     events: Sequence[scrubber.Event] = (),
     more: Sequence[Note] = (),
 ) -> str:
     """The file. measures [layer head] by name, of which `measure` colours the atlas; film as `scrubber.pack`.
 
-    `token`: the one that is held; `history`: the measure of every head over training, whose lines are called by head.
+    `guesses`: what the model would say next; `token`: the one that is held; `history`: the measure of every head over
+    training, whose lines are called by head.
     `events` are marked on the timeline; `more` is read below the pictures, before all else.
     """
     exist = np.asarray(np.isfinite(seen.thumbs).any(axis=(2, 3)))
@@ -89,6 +91,8 @@ def heads_file(
     ]  # fmt: skip
     if history is not None:
         mounts.insert(2, Mount("history", history, f"{scales[measure].label} over training", wide=True))
+    if guesses is not None:
+        mounts.insert(0, Mount("guesses", guesses, wide=True))
     if film is not None and not start:  # a film is of the whole prompt
         shown = scrubber.picture(film, step=told.step, head=focus, measure=measure, scale=scales[measure],
                                  events=events)  # fmt: skip

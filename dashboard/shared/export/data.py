@@ -35,7 +35,7 @@ def heads(
     token: int | None = None, given: Mapping[str, tuple[str, Any]] = MappingProxyType({}),
 ) -> str:  # fmt: skip
     """One HTML file of what the page shows: its film, the held token, and of `given` its chart over training."""
-    setting, film = run.about.setting, _film(run, trace, shown)
+    setting, film, drawn = run.about.setting, _film(run, trace, shown), _drawn(given)
     measures = {name: head_scores.head_means(trace, name, shown.step) for name in head_scores.head_measures(trace)}
     known = {name: in_trace(trace, name) for name in measures}
     explained = notebook.explained(known.values(), setting, run.about.probes)
@@ -44,7 +44,7 @@ def heads(
         shown, told, measures=measures, focus=focus, measure=measure, norms=token_reading.norms(run, shown),
         scales={name: of_measure(known[name], setting, values) for name, values in measures.items()}, film=film,
         token=token, roles=roles.of_step(trace, shown.step), events=course.events(run),
-        history=next((part for key, part in _drawn(given).items() if key in HISTORY), None),
+        history=next((part for key, part in drawn.items() if key in HISTORY), None), guesses=drawn.get("guesses"),
     )  # fmt: skip
 
 

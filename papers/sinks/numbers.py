@@ -96,6 +96,17 @@ def on_gate(model, step):
     return numbers(model, Backcopy, values=slice(model.blocks[0].attn.W_V.shape[2] // 2))
 
 
+def rests(model, layer=0, head=0):
+    """What of a head's pattern is at symbols, and at triggers, on the start token or the query's own, and on all
+    tokens: ((resting, all) at symbols, the same at triggers)."""
+    rows = fixed(Backcopy)
+    pattern = looked(model, torch.from_numpy(rows))[1][layer][:, head]
+    resting = pattern[..., 0] + pattern.diagonal(dim1=-2, dim2=-1)
+    return tuple(
+        (float(resting[where].mean()), float(pattern.sum(-1)[where].mean())) for where in kinds(rows)
+    )  # fmt: skip
+
+
 def costs(model, heads):
     """What the loss rises by with these heads writing nothing, at triggers and at symbols, in nats."""
     rows = fixed(Backcopy)

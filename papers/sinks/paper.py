@@ -10,7 +10,7 @@ import numpy as np
 import tracer
 
 from .attentions import gate, sigmoid
-from .numbers import costs, on_backcopy, on_gate, on_plain, on_sigmoid
+from .numbers import costs, on_backcopy, on_gate, on_plain, on_sigmoid, rests
 from .rows import LENGTH, Backcopy, Plain
 
 model = tracer.ModelConfig(
@@ -105,6 +105,17 @@ def less_than_slow(name):
 def cost(runs, which):
     """What the loss rises by without the dormant head of softmax: at triggers (0), at symbols (1)."""
     return costs(runs["softmax"].model(), [dormant(runs["softmax"])])[which]
+
+
+def nowhere(name):
+    """The claim that a head which may look nowhere does so at symbols, and not at triggers."""
+    return tracer.Claim(
+        f"{'softmax1' if name == 'softmax1' else 'learned sink'}: at symbols all tokens together get less than 0.5 of "
+        "the attention", (name,), lambda runs: rests(runs[name].model())[0][1], (None, 0.5), "of attention",
+        control=tracer.Control(
+            "at triggers", lambda runs: rests(runs[name].model())[1][1], (0.8, None), "of attention"
+        ),
+    )  # fmt: skip
 
 
 FIVE = ("softmax", "softmax1", "learned", "sigmoid", "gate")
@@ -213,5 +224,14 @@ paper = tracer.Paper(
             lambda runs: of_dormant(runs["gate"], "start_value"), (0.5, None), "of their length",
             too_small=void("gate"),
         ),
+        tracer.Claim(
+            "softmax: at symbols the start token and the query's own token together get more than 0.7 of the attention",
+            ("softmax",), lambda runs: rests(runs["softmax"].model())[0][0], (0.7, None), "of attention",
+            control=tracer.Control(
+                "at triggers", lambda runs: rests(runs["softmax"].model())[1][0], (None, 0.2), "of attention"
+            ),
+        ),
+        nowhere("softmax1"),
+        nowhere("learned"),
     ),
 )  # fmt: skip

@@ -136,15 +136,16 @@ def dormant() -> Transformer:
     attn, eye = model.blocks[0].attn, torch.eye(64)
     chain = torch.from_numpy(module("rows").chain()).clamp(min=1e-12).float()
     parts = (slice(64), slice(64, 128), slice(128, 192))
-    for weight in (model.embed.W_E, model.pos_embed.W_pos, attn.W_Q, attn.W_K, attn.W_V, attn.W_O, model.unembed.W_U):
-        weight.zero_()  # pyrefly: ignore[not-callable]
+    assert attn.W_O is not None
+    for weight in model.parameters():
+        weight.zero_()
     model.embed.W_E[:, parts[0]] = eye
     model.pos_embed.W_pos[:, parts[1]] = eye
     attn.W_Q[0, 1:FIRST_TRIGGER, 0] = 200.0  # a symbol: place 0
     attn.W_Q[0, 65:128, :63] = 100 * torch.eye(63)  # place i: place i - 1
     attn.W_K[0, parts[1]] = eye
     attn.W_V[0, 1:64] = eye[1:]  # nothing of the start token
-    attn.W_O[0][:, parts[2]] = eye  # pyrefly: ignore[unsupported-operation]
+    attn.W_O[0][:, parts[2]] = eye
     W_U = model.unembed.W_U
     W_U[1:FIRST_TRIGGER, 1:FIRST_TRIGGER] = (0.85 * chain).log()  # pyrefly: ignore[unsupported-operation]
     W_U[1:FIRST_TRIGGER, FIRST_TRIGGER:] = np.log(0.05)  # pyrefly: ignore[unsupported-operation]
@@ -166,6 +167,8 @@ def test_numbers_of_a_head_written_by_hand() -> None:
     assert float(found["loss_symbol"]) == pytest.approx(
         np.mean([-np.log(tokens[a - 1, b]) for a, b in symbol]), abs=1e-4
     )
+    (resting, at_symbols), (own, at_triggers) = numbers.rests(model)
+    assert resting > 0.999 and own < 0.001 and at_symbols == pytest.approx(at_triggers) == pytest.approx(1)
     trigger, elsewhere = numbers.costs(model, [(0, 0)])
     assert trigger == pytest.approx(np.log(64), abs=1e-4) and elsewhere == pytest.approx(0, abs=1e-6)
 

@@ -262,6 +262,9 @@ def test_a_start_token_is_another_or_there_is_none(bos: int | None, ids: list[in
     huggingface_tokenizer(words(9, bos), 64).save_pretrained(tmp_path)
     theirs: Any = AutoTokenizer.from_pretrained(tmp_path)
     assert theirs("2 0 8")["input_ids"] == ids and theirs.bos_token_id == bos
+    model = as_trained(changes())
+    model.bos = bos
+    assert as_huggingface(model).generation_config.eos_token_id == bos
 
 
 def test_nothing_is_overwritten(tmp_path) -> None:

@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tracer.config import ModelConfig
-from tracer.data.tokenizer import BOS_ID
 from tracer.export.folding import Stream, is_post_norm, lacks_final_norm
 
 if TYPE_CHECKING:
@@ -32,13 +31,13 @@ class Family(ABC):
     any_d_head = False
     fixed_eps: float | None = None
 
-    def build(self, c: ModelConfig, stream: Stream, dtype: torch.dtype) -> PreTrainedModel:
-        """The model, with weights that are there to be replaced."""
+    def build(self, c: ModelConfig, stream: Stream, dtype: torch.dtype, bos: int | None) -> PreTrainedModel:
+        """The model, with weights that are there to be replaced. `bos`: the start token, which ends a document too."""
         import transformers
 
         config = getattr(transformers, self.config)(
             vocab_size=c.d_vocab, hidden_size=stream.width, num_hidden_layers=c.n_layers,
-            num_attention_heads=c.n_heads, max_position_embeddings=c.n_ctx, bos_token_id=BOS_ID, eos_token_id=BOS_ID,
+            num_attention_heads=c.n_heads, max_position_embeddings=c.n_ctx, bos_token_id=bos, eos_token_id=bos,
             pad_token_id=None, tie_word_embeddings=c.tie_embeddings and stream.plain, **self.options(c, stream),
         )  # fmt: skip
         with torch.random.fork_rng(devices=[]):

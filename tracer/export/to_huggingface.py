@@ -55,7 +55,8 @@ def as_huggingface(model: Transformer) -> PreTrainedModel:
     refuse("Hugging Face", [*clamped(model), *_huggingface_obstacles(c)])
     family = family_of(c)
     stream = lay(c, layer_norm_only=family.layer_norm_only, any_d_head=family.any_d_head, fixed_eps=family.fixed_eps)
-    theirs, state = family.build(c, stream, model.embed.W_E.dtype), family.state(fold(model, stream))
+    theirs = family.build(c, stream, model.embed.W_E.dtype, model.bos)
+    state = family.state(fold(model, stream))
     placeless = {name: state.pop(name) for name in state.keys() - theirs.state_dict().keys()}
     assert not any(weight.any() for weight in placeless.values()), f"{theirs} has no place for {placeless.keys()}"
     theirs.load_state_dict(state, strict=True)

@@ -34,8 +34,9 @@ ROOMS = {9: "strip_row", 18: "strip_rows"}
 
 def slim(run: Run, draw_below: Callable[[], None]) -> None:
     """The timeline over every record, the strip, and below them a page, which waits for no pattern."""
-    timeline.choose_record(run)
     trace = loading.so_far(run)
+    steps = [] if trace is None else trace["step"].values.tolist()
+    above = timeline.begin_record(steps) if steps else None
     room = None
     if trace is not None and head_scores.has_heads(trace) and head_scores.head_measures(trace) and _holds(run):
         n = int(head_scores.head_exists(trace).sum())
@@ -45,6 +46,9 @@ def slim(run: Run, draw_below: Callable[[], None]) -> None:
     if room is not None and trace is not None:
         with room:
             _draw_strip(run, trace)
+    if above is not None:  # after the strip: until that has the step, its patterns are those of the film
+        with above:
+            timeline.draw_timeline(run, steps)
 
 
 def picture(

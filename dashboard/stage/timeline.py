@@ -43,6 +43,12 @@ def choose_record(run: Run) -> None:
         choose_step(run, trace["step"].values.tolist())
 
 
+def begin_record(steps: list[int]) -> DeltaGenerator | None:
+    """The step of a page of records is settled; returned is where its timeline goes, None where there is none to go."""
+    choosers.settle_step(steps)
+    return make_room(steps) if len(steps) > 1 else None
+
+
 def make_room(steps: list[int]) -> DeltaGenerator:
     """Where the timeline goes, as high as it will be: it may be drawn last, and nothing should move then."""
     if len(steps) == 1:

@@ -59,9 +59,9 @@ def numbers(model, source, weights=lambda pattern: pattern, values=slice(None)):
         "start_value": torch.stack([one[:, 0].mean(0) / one[:, 1:].mean((0, 1)) for one in lengths]),
         "start_stream": stream[:, 0].mean() / stream[:, 1:].mean(),
     }  # fmt: skip
+    units = {"loss_symbol": "nats", "loss_trigger": "nats", "start_value": "", "start_stream": ""}
     return {
-        name: tracer.scalar(value, label=LABELS[name], unit="nats" if name.startswith("loss") else "share")
-        for name, value in found.items()
+        name: tracer.scalar(value, label=LABELS[name], unit=units.get(name, "share")) for name, value in found.items()
     }
 
 

@@ -178,8 +178,8 @@ paper = tracer.Paper(
             lambda runs: cost(runs, 1), (-0.05, 0.05), "nats",
         ),
         tracer.Claim(
-            "without triggers, where nothing is ever to be copied, no head gives the start token more than 0.2",
-            ("plain",), lambda runs: most(runs["plain"]), (None, 0.2), "of attention",
+            "without triggers, where nothing is ever to be copied, no head gives the start token more than 0.2 at "
+            "symbols", ("plain",), lambda runs: most(runs["plain"]), (None, 0.2), "of attention",
         ),
         tracer.Claim(
             "softmax at a quarter of the rate: the start token gets less than half as much", ("softmax", "slow"),
@@ -197,8 +197,8 @@ paper = tracer.Paper(
             control=less_than_slow("softmax1"), too_small=void("softmax1"),
         ),
         tracer.Claim(
-            "learned sink: no head gives the start token 0.1 of its attention", ("softmax", "learned", "slow"),
-            lambda runs: most(runs["learned"]), (None, 0.1), "of attention",
+            "learned sink: no head gives the start token 0.1 of its attention at symbols",
+            ("softmax", "learned", "slow"), lambda runs: most(runs["learned"]), (None, 0.1), "of attention",
             control=less_than_slow("learned"), too_small=void("learned"),
         ),
         tracer.Claim(
@@ -207,7 +207,7 @@ paper = tracer.Paper(
             "of attention", too_small=void("learned"),
         ),
         tracer.Claim(
-            "sigmoid, not normalised: no head gives the start token 0.05", ("softmax", "sigmoid", "slow"),
+            "sigmoid, not normalised: no head gives the start token 0.05 at symbols", ("softmax", "sigmoid", "slow"),
             lambda runs: most(runs["sigmoid"]), (None, 0.05), "of attention", weaker=(None, 0.25),
             published="After relaxing such dependence by replacing softmax attention with other attention operations, "
             "such as sigmoid attention without normalization, attention sinks do not emerge in LMs up to 1B parameters",

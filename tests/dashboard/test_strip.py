@@ -61,7 +61,7 @@ def test_play_has_every_snapshot_and_waits_for_none_with_heads_off(
         pattern = (arrays["frames"][arrays["film"][i]] / 255.0) ** 2
         np.testing.assert_allclose(pattern[1], read(small_run.model(step))[0], atol=0.01)
     assert arrays["roles"].shape == (len(small_run.steps), 2, 4)
-    assert "frames" not in sent(app, "scrubber")[1], "the timeline stands there before"
+    assert "frames" not in sent(app, "scrubber")[1], "of records there is no film in the timeline"
 
 
 def test_a_switch_takes_a_head_out_of_its_patterns_alone(small_run: Run, open_page: Open, sent: Any) -> None:

@@ -302,9 +302,13 @@ def test_what_is_finished_stays_and_what_was_stopped_goes_on(
         "tiny-one-run-2",
     ]
     assert reproduce("--table", "--seeds", "0", "1", "--page", "told.md")[0] == 0
-    for place, why in (("tiny/page.md", "whose own words stand there"), ("no/told.md", "is no directory")):
+    Path("mine.md").write_text("my notes")
+    for place, why in {"tiny/page.md": "overwritten", "mine.md": "overwritten", "no/told.md": "that is there",
+                       "tiny": "that is there"}.items():  # fmt: skip
         status, refused = reproduce("--page", place)
         assert status == 2 and why in refused
+    assert Path("mine.md").read_text() == "my notes"
+    assert reproduce("--table", "--seeds", "0", "1", "--page", "told.md")[0] == 0, "its own page is written anew"
     heard: list[str] = []
     found = tracer.reproduce("./tiny", seeds=[0, 1], say=heard.append)
     assert Path("told.md").read_text() == found.page and found.page.startswith("# Words\n\nSeeds 0, 1;")

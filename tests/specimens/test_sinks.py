@@ -48,7 +48,7 @@ def cost(law: np.ndarray, after: np.ndarray) -> float:
 def test_the_references_are_exact(name: str) -> None:
     source = getattr(module("rows"), name)(N_CTX, 0)
     tokens, states = as_one_chain(source.chance)
-    last = np.repeat(np.arange(4), 60) * 0 + np.array([*range(1, 61), *np.repeat([61, 62, 63], 60)])
+    last = np.array([*range(1, 61), *np.repeat([61, 62, 63], 60)])
     law, best, by_last = np.r_[np.full(60, 1 / 60), np.zeros(180)], [np.log(60)], [np.log(60)]
     for _ in range(N_CTX - 1):
         best.append(cost(law, tokens))
@@ -174,7 +174,7 @@ def test_numbers_of_a_head_written_by_hand() -> None:
 
 
 def run(start: list[float], trigger: list[float], loss: float = 2.0, value: tuple[float, float] = (0.2, 1.0)) -> Any:
-    """A run of one layer of two heads whose last record has these numbers, after one without any."""
+    """A run of one layer of two heads whose last known record has these numbers, before one without any."""
     heads = {"start_symbol": start, "start_trigger": trigger, "start_value": value, "mass_symbol": [1.0, 0.4]}
     trace = {name: SimpleNamespace(values=np.array([[list(of)], [[np.nan] * 2]])) for name, of in heads.items()}
     return SimpleNamespace(trace=trace | {"val_loss": SimpleNamespace(values=np.array([9.0, loss]))})

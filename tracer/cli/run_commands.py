@@ -258,10 +258,9 @@ def _reproduce_paper(
     from tracer.specimens.reproduction import reproduce
 
     if page is not None:
-        where = Path(page).resolve().parent
-        if not where.is_dir() or (where / "paper.py").exists():
-            why = "is a paper's folder, whose own words stand there" if where.is_dir() else "is no directory"
-            raise ValueError(f"--page {page}: {where} {why}")
+        from tracer.specimens.paper_folder import load
+
+        load(name).check_page(Path(page))
     if toys is not None:
         from tracer.export.to_huggingface import new_directory
 

@@ -96,7 +96,8 @@ def heads_file(
     if film is not None and not start:  # a film is of the whole prompt
         shown = scrubber.picture(film, step=told.step, head=focus, measure=measure, scale=scales[measure],
                                  events=events)  # fmt: skip
-        caption = f"Play or drag: the patterns move along. The token view stays at step {told.step:,}."
+        along = "the patterns and the next tokens" if guesses is not None else "the patterns"
+        caption = f"Play or drag: {along} move along. The token view stays at step {told.step:,}."
         mounts.insert(0, Mount("scrubber", shown, "", caption, wide=True))
     at = "" if told.step is None else f"step {told.step:,} · "
     off = "".join(f" · {head_label(*one)} off" for one in seen.off)

@@ -40,6 +40,19 @@ class PaperFolder:
     digest: str
     """Of its Python, so that figures can be told from those of other tolerances."""
 
+    @property
+    def words(self) -> str:
+        """The page below a heading: its own, or the title."""
+        return self.page if self.page.startswith("# ") else f"# {self.paper.title}\n\n{self.page}"
+
+    def check_page(self, file: Path) -> None:
+        """May a page with verdicts go there? ValueError where it would take the place of anything but an older one."""
+        if not file.resolve().parent.is_dir() or file.is_dir():
+            raise ValueError(f"--page {file}: name a file in a directory that is there")
+        begins = file.read_text(encoding="utf-8", errors="replace") if file.exists() else self.words
+        if file.resolve() == self.directory / PAGE or begins.partition("\n")[0] != self.words.partition("\n")[0]:
+            raise ValueError(f"--page {file}: that file is no page with verdicts, and is not overwritten")
+
 
 def shipped() -> dict[str, Path]:
     """The folders of the papers that come with manyeyes, by name."""

@@ -40,8 +40,7 @@ class Reproduction:
     @property
     def page(self) -> str:
         """The paper's words, then every claim and run as tables: Markdown."""
-        words = self.folder.page
-        return as_markdown(self.told, words if words.startswith("# ") else f"# {self.folder.paper.title}\n\n{words}")
+        return as_markdown(self.told, self.folder.words)
 
     def write(self, directory: str | Path) -> list[Toy]:
         """Its trained models for other libraries, with claims, cards and checksums: `tracer.specimens.toys`."""

@@ -124,6 +124,47 @@ suite("guesses", () => {
   });
 });
 
+suite("film beside a timeline of records", () => {
+  const { makeFilm, tell, topicOf } = load(["makeFilm", "tell", "topicOf"], "film");
+  const film = (steps) => {
+    newPart({});
+    const header = { cells: [1, 1, 1, 1], measures: [], n: [1, 1], factors: [1, 1], causal: [true], version: "a" };
+    const frames = Uint8Array.from(steps.keys());
+    const view = makeFilm();
+    return { view, load: () => view.load(header, { steps, film: Uint16Array.from(steps.keys()), frames }) };
+  };
+  const shown = () => topicOf("frame").value?.thumbs[0];
+  test("the nearest frame is shown, the first of two as near, as Python takes it", () => {
+    const { view, load } = film([0, 100, 200]);
+    load();
+    for (const [moment, frame] of [
+      [40, 0],
+      [50, 0],
+      [51, 1],
+      [150, 1],
+      [1000, 2]
+    ]) {
+      tell("moment", moment);
+      assert.equal(shown(), frame, `${moment}`);
+    }
+    tell("moment", null);
+    tell("frame", null); // as the timeline does
+    view.end();
+  });
+  test("one that comes while the reader drags shows its frame at once, and takes it along when it goes", () => {
+    const { view, load } = film([0, 100]);
+    tell("moment", 90);
+    assert.equal(shown(), undefined);
+    load();
+    assert.equal(shown(), 1);
+    view.end();
+    assert.equal(topicOf("frame").value, null);
+    tell("moment", 10);
+    assert.equal(shown(), undefined);
+    tell("moment", null);
+  });
+});
+
 suite("atlas", () => {
   const own = ["strongestFirst", "pooled", "drawRole", "makeAtlas", "tell"];
   const { strongestFirst, pooled, drawRole, makeAtlas, tell } = load(own, "atlas");

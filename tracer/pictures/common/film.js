@@ -4,10 +4,11 @@ const ROLE_NOT_SAID = 255;
 
 /**
  * As tracer.pictures.scrubber packs it. `cells`: layers, heads, rows and columns of a frame; `reel`: of a live run, the
- * name under which its frames come, `every` so many of them in a part of its own. `only`: the head that is measured;
+ * name under which its frames come, `every` so many of them in a part of its own. `only`: the head that is measured.
  * `words`: of its guesses.
  * @typedef {Header & { measures: string[], ranges: [number, number][], loss: string, cells: number[], n: number[],
- *   factors: number[], causal: boolean[], only?: Head, reel?: string, every?: number, words?: string[] }} ScrubberHeader
+ *   factors: number[], causal: boolean[], only?: Head, reel?: string, every?: number,
+ *   words?: string[] }} ScrubberHeader
  */
 
 /** The last of the steps that are nearest to one. @param {ArrayLike<number>} steps */

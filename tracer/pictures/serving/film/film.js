@@ -10,19 +10,21 @@ function makeFilm() {
   /** Where its frames stand on its own timeline. @type {number[]} */
   let places = [];
   let told = -1;
-  const stop = hear("moment", (step) => {
+  const stop = hear("moment", show);
+  function show(step) {
     if (step == null)
       told = -1; // the timeline says so to all
+    // of two that are as near the first, as the host takes it: steps are whole
     else if (places.length)
       go(
         places[
           nearestStep(
             places.map((i) => arrays.steps[i]),
-            step
+            step - 0.25
           )
         ]
       );
-  });
+  }
   function go(i) {
     if (told === i) return;
     told = i;
@@ -34,8 +36,13 @@ function makeFilm() {
       head = header;
       arrays = given;
       places = [...arrays.film.keys()].filter((i) => arrays.frames && arrays.film[i] !== MISSING);
+      told = -1;
+      show(topicOf("moment").value);
     },
     draw() {},
-    end: stop
+    end() {
+      stop();
+      if (told >= 0) showFrame(null);
+    }
   };
 }

@@ -44,7 +44,7 @@ def choose_record(run: Run) -> None:
 
 
 def begin_record(steps: list[int]) -> DeltaGenerator | None:
-    """The step of a page of records is settled; returned is where its timeline goes, None where there is none to go."""
+    """Settle the step of a page of records; returned is the place of its timeline, None where one step needs none."""
     choosers.settle_step(steps)
     return make_room(steps) if len(steps) > 1 else None
 
@@ -100,7 +100,8 @@ def draw_film(
 
 
 def serve_film(run: Run, trace: xr.Dataset, shown: PromptPatterns, see: Callable[[int], PromptPatterns]) -> None:
-    """For a timeline of records: of snapshots, or of kept patterns, `shown` is one; none that costs much."""
+    """What a timeline of records plays: the prompt of `shown` at every snapshot, or as it was kept; nothing that costs
+    much."""
     steps = run.steps if prompts.can_read(run) else recorded_prompts.prompts(run).steps
     asked = st.session_state.get("film_of") == shown.look
     film = prompt_film.film_of(run, trace, steps, shown, see, asked)

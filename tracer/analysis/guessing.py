@@ -24,12 +24,13 @@ def likeliest(now: np.ndarray, before: np.ndarray | None = None) -> list[int]:
 
 
 def guesses(run: Run, says: Said) -> Guesses:
+    """The likeliest tokens, for a frame of a film."""
     ids = likeliest(says.following)
     return Guesses(strings(run, ids), says.following[ids], says.loss)
 
 
 def line(run: Run, now: Said, before: Said | None = None) -> Picture:
-    """`before`: what it says with every head on, where some are off."""
+    """The picture of what it says `now`; `before`: with every head on, where some are off."""
     ids = likeliest(now.following, None if before is None else before.following)
     words = strings(run, ids)
     shown = Guesses(words, now.following[ids], now.loss)

@@ -106,8 +106,10 @@ def _any_word(tokenizer: PreTrainedTokenizerFast | None) -> Iterator[None]:
     strict = model.unk_token
     if model.token_to_id(strict) is None:
         model.unk_token = model.id_to_token(0)
-    yield
-    model.unk_token = strict
+    try:
+        yield
+    finally:
+        model.unk_token = strict
 
 
 def _bridge_obstacles(c: ModelConfig) -> list[str]:

@@ -39,6 +39,7 @@ def test_a_run_is_swept_and_a_head_is_put_to_the_tests(page, server, swept):
 
     # A point takes its head into focus, and the card says what it is.
     points.nth(1).scroll_into_view_if_needed()
+    settle(page)  # what comes into view is drawn then, and may move the point
     box = points.nth(1).bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     expect(page.locator(".st-key-when_scatter .hovertext").first).to_contain_text("L0H1")

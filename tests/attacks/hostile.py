@@ -176,7 +176,7 @@ def bomb(folder: Path) -> None:
 
     block = bytes(Zstd(level=3).encode(bytes(1 << 20)))
     frame = block[:4] + bytes([0xE0]) + struct.pack("<Q", 4 << 30) + block[5 + 4 :]
-    written("trace.zarr/entropy/c/0/0/0", frame)(folder)
+    written("trace.zarr/entropy/c.0.0.0", frame)(folder)
 
 
 def grid(*chunk: int) -> dict[str, Any]:
@@ -289,11 +289,11 @@ NAMED: dict[str, Make] = {
     "trace is elsewhere": linked("trace.zarr", "/etc"),
     "trace.zarr/zarr.json of 1 TB": holes("trace.zarr/zarr.json", 1 << 40),
     "a chunk unpacks to 4 GB": bomb,
-    "a chunk is gzip": written("trace.zarr/entropy/c/0/0/0", gzip.compress(bytes(1 << 20))),
-    "a chunk is endless": linked("trace.zarr/entropy/c/0/0/0", "/dev/zero"),
-    "a chunk is another's": linked("trace.zarr/entropy/c/0/0/0", "/etc/passwd"),
-    "a chunk is a pipe": pipe("trace.zarr/entropy/c/0/0/0"),
-    "a chunk of 1 TB": holes("trace.zarr/entropy/c/0/0/0", 1 << 40),
+    "a chunk is gzip": written("trace.zarr/entropy/c.0.0.0", gzip.compress(bytes(1 << 20))),
+    "a chunk is endless": linked("trace.zarr/entropy/c.0.0.0", "/dev/zero"),
+    "a chunk is another's": linked("trace.zarr/entropy/c.0.0.0", "/etc/passwd"),
+    "a chunk is a pipe": pipe("trace.zarr/entropy/c.0.0.0"),
+    "a chunk of 1 TB": holes("trace.zarr/entropy/c.0.0.0", 1 << 40),
     "10^8 rows": many_rows,
     "10^18 rows": told("entropy", shape=[10**18, 2, 4]),
     "negative rows": told("entropy", shape=[-1, 2, 4]),

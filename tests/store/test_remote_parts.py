@@ -41,13 +41,13 @@ class Store:
 def test_files_of_a_run_and_their_marks() -> None:
     store = Store({
         "b/r/run.json": {"ETag": "e1", "LastModified": NOW - timedelta(hours=1)},
-        "b/r/trace.zarr/entropy/c/0/0": {"etag": "e2", "size": 7},
+        "b/r/trace.zarr/entropy/c.0.0": {"etag": "e2", "size": 7},
         "b/r/snapshots/000010.safetensors": {"blob_id": "e3", "size": 10**9},
         "b/r/.hidden": {}, "b/r/other.txt": {}, "b/r/trace.zarr/.zattrs": {}, "b/r/snapshots": {"type": "directory"},
     })  # fmt: skip
     found, newest = remote._list(store, "b/r")
     assert found == {
-        "run.json": [1, "e1"], "trace.zarr/entropy/c/0/0": [7, "e2"], "snapshots/000010.safetensors": [10**9, "e3"],
+        "run.json": [1, "e1"], "trace.zarr/entropy/c.0.0": [7, "e2"], "snapshots/000010.safetensors": [10**9, "e3"],
     }  # fmt: skip
     assert newest == (NOW - timedelta(hours=1)).timestamp() and store.asked == [{}]
 
@@ -73,16 +73,18 @@ def test_what_is_no_list_of_a_run(path: str, info: dict[str, Any], words: str) -
         remote._list(Store({path: info}), "r")
 
 
-def test_only_the_last_rows_of_a_trace_are_looked_at_again() -> None:
+@pytest.mark.parametrize("of", ["/", "."])  # as earlier formats have it, and as today's has
+def test_only_the_last_rows_of_a_trace_are_looked_at_again(of: str) -> None:
     """Chunks before the last of an array, and snapshots, are as they were; traces that stand still as a whole."""
     a, b = "trace.zarr/a/", "updates.zarr/b/"
     before: remote.Listing = {name: [1, "m"] for name in (
-        f"{a}zarr.json", f"{a}c/0/0", f"{a}c/0/1", f"{a}c/1/0", f"{a}c/2/0", f"{b}c/0", f"{b}c/1", "run.json",
+        f"{a}zarr.json", f"{a}c{of}0{of}0", f"{a}c{of}0{of}1", f"{a}c{of}1{of}0", f"{a}c{of}2{of}0", f"{b}c/0",
+        f"{b}c/1", "run.json",
     )}  # fmt: skip
-    before[f"{a}c/1/0"] = [1, "m?"]
+    before[f"{a}c{of}1{of}0"] = [1, "m?"]
     same, known = remote._open(before, [])
-    assert set(same) == {f"{a}c/0/0", f"{a}c/0/1", f"{b}c/0"}
-    assert known == {a: [f"{a}zarr.json", f"{a}c/1/0", f"{a}c/2/0"], b: [f"{b}c/1"]}
+    assert set(same) == {f"{a}c{of}0{of}0", f"{a}c{of}0{of}1", f"{b}c/0"}
+    assert known == {a: [f"{a}zarr.json", f"{a}c{of}1{of}0", f"{a}c{of}2{of}0"], b: [f"{b}c/1"]}
     same, known = remote._open(before, ["trace.zarr"])
     assert set(same) == {name for name in before if name.startswith(a)} | {f"{b}c/0"}
     assert known == {"trace.zarr/": [], b: [f"{b}c/1"]}

@@ -49,6 +49,14 @@ def test_only_flushed_rows_are_there(writer, tmp_path):
     assert np.isnan(trace["b"][1]).all() and (trace["b"][0] == 0).all()
 
 
+def test_an_array_is_one_folder_and_steps_lie_where_followers_look(writer, tmp_path):
+    writer.append(0, row(0.0))
+    writer.flush()
+    chunks = [path for path in (tmp_path / "t.zarr").rglob("*") if path.is_file() and path.name != "zarr.json"]
+    kept = {path.relative_to(tmp_path / "t.zarr").as_posix() for path in chunks}
+    assert kept == {"step/c/0", "a/c.0", "b/c.0.0.0", "pattern/c.0.0.0", "param/c.0"}
+
+
 def test_reopening_goes_on_after_the_last_committed_row(writer, tmp_path):
     writer.append(0, row(0.0))
     writer.flush()

@@ -35,6 +35,8 @@ NUMBERS = ("bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8,
            "float16", "float32", "float64")  # fmt: skip
 CODECS = (["bytes", "zstd"], ["bytes", "zstd", "crc32c"])
 STRING_CODECS = (["vlen-utf8", "zstd"], ["vlen-utf8", "zstd", "crc32c"])
+SEPARATORS = ("/", ".")
+"""In the name of a chunk: c/0/0 is below a folder an axis, as all were once, c.0.0 is a file of the array's folder."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def _chunks(name: str, meta: dict[str, Any]) -> Chunks:
     if codecs not in (STRING_CODECS if dtype == "string" else CODECS) or meta.get("storage_transformers"):
         raise refuse(f"codecs {codecs!r:.100}")
     grid, keys = meta["chunk_grid"], meta["chunk_key_encoding"]
-    if grid["name"] != "regular" or keys["name"] != "default" or keys["configuration"]["separator"] != "/":
+    if grid["name"] != "regular" or keys["name"] != "default" or keys["configuration"]["separator"] not in SEPARATORS:
         raise refuse("another grid of chunks")
     shape, chunk = meta["shape"], grid["configuration"]["chunk_shape"]
     sizes = [*shape, *chunk]
@@ -151,7 +153,7 @@ class ChunkStore(LocalStore):
 
     def _verified(self, key: str) -> bytes | None:
         path, (name, _, rest) = self.root / key, key.partition("/")
-        chunks = self.arrays.get(name) if rest.startswith("c") else None
+        chunks = self.arrays.get(name) if rest[:1] == "c" else None
         path = self.batch.staged(path) or path
         try:
             content = read_bytes(path, self.root.parent, 2 * MOST_CHUNK if chunks else MOST_METADATA)
@@ -168,7 +170,7 @@ class ChunkStore(LocalStore):
     def _must_be(self, name: str, chunks: Chunks, rest: str) -> bool:
         if not chunks.checked or not all(chunks.shape):
             return False
-        place = rest.split("/")[1:]
+        place = rest.replace("/", ".").split(".")[1:]
         if name == "step" and place == ["0"]:  # written when the arrays are laid out
             return True
         return not chunks.over_steps or int(place[0]) * chunks.chunk[0] < self.committed[0]

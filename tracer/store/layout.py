@@ -29,8 +29,8 @@ from tracer.files.disk import LOCKLESS, lockable, refuse_link, refuse_links
 from tracer.store.copies import refuse_writing
 from tracer.store.sign_of_life import SignOfLife, trains_elsewhere
 
-FORMAT = 3
-"""Of every run, whoever trained it; `upgrade` reads 1 and 2."""
+FORMAT = 4
+"""Of every run, whoever trained it; `upgrade` reads 1 to 3."""
 LOCK = "lock"
 WRITER_TRIES, READER_TRIES = 10, 3000
 """Of 10 ms: a writer keeps its lock, a reader lets go; on a busy machine that may take seconds."""

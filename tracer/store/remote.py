@@ -48,7 +48,7 @@ MARKS = ("ETag", "etag", "blob_id", "mtime", "LastModified")
 """What tells a changed file of the same size; the first that a store gives."""
 HEAD = re.compile(r"run\.json|(trace|updates|effects)\.zarr(/[^/]+)?/step/c/[0-9]+")
 STEP = re.compile(r"((?:trace|updates)\.zarr)/step/c/([0-9]+)")
-CHUNK = re.compile(r"((?:trace|updates)\.zarr/\w+/)(?:zarr\.json|c/([0-9]+)(?:/[0-9]+)*)")
+CHUNK = re.compile(r"((?:trace|updates)\.zarr/\w+/)(?:zarr\.json|c[/.]([0-9]+)(?:[/.][0-9]+)*)")
 JOB = ("created", "host", "pid", "resumed")
 """What run.json says of the process that writes: another one may take rows back."""
 

@@ -78,10 +78,14 @@ WHOLE = {"write_empty_chunks": True}
 
 
 def _create(group: Any, name: str, shape: tuple[int, ...], dtype: Any, **options: Any) -> Any:
+    """Its chunks are files of one folder, not below a folder an axis; only `step` has its where followers look: c/0."""
     from zarr.codecs import Crc32cCodec, ZstdCodec
 
     compressors = (ZstdCodec(level=0), Crc32cCodec())
-    return group.create_array(name, shape=shape, dtype=dtype, compressors=compressors, config=WHOLE, **options)
+    keys: Any = {"name": "default", "separator": "/" if name == "step" else "."}
+    return group.create_array(
+        name, shape=shape, dtype=dtype, compressors=compressors, chunk_key_encoding=keys, config=WHOLE, **options
+    )
 
 
 def _lay_out(group: Any, name: str, variable: Variable, n_rows: int, overwrite: bool = False) -> Any:

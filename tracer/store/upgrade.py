@@ -8,7 +8,8 @@ from tracer.store.layout import FORMAT
 
 
 def upgraded(meta: dict[str, Any]) -> dict[str, Any]:
-    """Of format 1, which runs of `tracer train` had, or 2, that of all others; neither has been looked at yet.
+    """Of format 1, which runs of `tracer train` had, or 2, that of all others; neither has been looked at yet. Format 3
+    has today's words; its traces have a folder an axis of chunks, and go on so.
 
     The loss of counting tokens stood by itself before there were others to compare with.
     """

@@ -26,6 +26,7 @@ MOST_PAGES, DEEPEST = 50_000, 12
 AT_ONCE = 6
 """Connections, as a browser opens to a server: of more, Python's own takes some after a second or never."""
 NAME = re.compile(r"\w[\w.-]*/?", re.ASCII)
+CHUNK = re.compile(r"(.*/c[/.])([0-9]+)([0-9/.]*)")
 LISTS_NOTHING = (
     "{url}: this server does not list what is in a folder, so a run's files cannot be found. Let it (nginx: autoindex "
     "on; Apache: Options +Indexes; or python -m http.server), or copy the run here first"
@@ -145,9 +146,8 @@ class WebServer(HTTPFileSystem):
 
 def _next(file: str, url: str) -> str:
     """The chunk after this one along the first axis; empty where it is no chunk."""
-    before, is_chunk, after = file.removeprefix(url).partition("/c/")
-    first, slash, rest = after.partition("/")
-    return f"{url}{before}/c/{int(first) + 1}{slash}{rest}" if is_chunk else ""
+    found = CHUNK.fullmatch(file.removeprefix(url))
+    return f"{url}{found[1]}{int(found[2]) + 1}{found[3]}" if found else ""
 
 
 async def _client(**options: Any) -> aiohttp.ClientSession:

@@ -34,7 +34,7 @@ class Reproduction:
 
     @property
     def status(self) -> int:
-        """0 where all claims hold, 1 where one fails or is weaker, 3 where one could not be decided."""
+        """0 where all claims hold, 1 where one fails or is weaker, 3 where one is open, or its code raised."""
         return exit_status(self.claims)
 
     @property

@@ -22,6 +22,7 @@ from typing import Literal
 import numpy as np
 
 from tracer.analysis.order_over_seeds import LEVEL, Precedence, least_p, seeds_needed, share_interval
+from tracer.config.field_docs import fields_in_help
 from tracer.measures.intervals import student
 from tracer.specimens.paper import Claim, Ends, Paper, SeedRuns, inside
 from tracer.specimens.paper_errors import number, raised, sentence
@@ -31,32 +32,38 @@ DOES_NOT_HOLD, IS_OPEN = 1, 3
 """Exit statuses: a claim fails, or holds in a weaker form; no claim does, and one could not be decided or asked."""
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class SeedAnswer:
     """What one seed says of a claim."""
 
     figure: float
-    """nan where it is not known."""
+    """In the claim's unit; nan where it is not known."""
     control: float | None = None
-    """None without a control."""
+    """The control's figure, in its unit, nan where it is not known; None without a control."""
     too_small: str = ""
     """Why the models of this seed are too small to ask; empty where they are not."""
     error: str = ""
     """What the claim's own code raised, and where; empty where it gave numbers."""
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class ClaimAnswer:
     """A claim as it stands here."""
 
     claim: Claim
+    """As the paper says it."""
     verdict: PaperVerdict
+    """holds, weaker, fails, not at this size, too close to tell, not tested or error."""
     why: str
     """In words: by what the verdict is; why not, where the claim is not tested."""
     seeds: Mapping[int, SeedAnswer]
+    """What each seed says that has the runs, by seed."""
     supporting: int
+    """Seeds that support it,"""
     counted: int
-    """Seeds that support it, of those that were counted: of an order, those in which it is known."""
+    """of so many that were counted: of an order, those in which it is known."""
     p: float | None = None
     """Of an order: if either were as likely, the chance of a majority as large."""
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from tracer.ablate.verdict_card import verdict
 from tracer.analysis.training_curves import strongest
+from tracer.config.field_docs import fields_in_help
 from tracer.config.fields import to_dict
 from tracer.export.bridge import save_bridge
 from tracer.export.to_huggingface import clamped, new_directory, own_model, to_huggingface
@@ -45,14 +46,19 @@ model.eval()
 """
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Toy:
     """One model that was written."""
 
     name: str
+    """Of the run, and of the model's directory."""
     about: str
+    """What the run is for."""
     step: int
+    """After so many updates."""
     parameters: int
+    """How many the model has."""
     refused: dict[str, str]
     """Why a library cannot have it, by the library."""
     card: str

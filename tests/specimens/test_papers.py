@@ -128,6 +128,12 @@ def test_exit_statuses(verdicts: list[Any], status: int) -> None:
             lambda: tracer.Paper("t", "s", {"b": tracer.PaperRun("r", tracer.TrainConfig())}, (claim(),)),
             ["claim 'c' names a; the runs are b"],
         ),
+        (
+            lambda: tracer.Paper(
+                "t", "s", {"a": tracer.PaperRun("r", tracer.TrainConfig())}, (claim(),), tests=(figure,)
+            ),
+            ["make it with tracer.head_test"],
+        ),
     ],
 )
 def test_what_cannot_be_a_claim_is_refused(make: Callable[[], object], words: list[str]) -> None:

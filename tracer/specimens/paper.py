@@ -127,6 +127,8 @@ class Paper:
     """Each with a text of its own, in the order in which they are printed."""
     quick: tuple[str, ...] = ()
     """Runs of `tracer reproduce --quick`, which should take two minutes at most; empty for all of them."""
+    tests: tuple[Any, ...] = ()
+    """Tests of heads (`tracer.head_test`) that every head of its exported models is put to, on their cards."""
 
     def __post_init__(self) -> None:
         if not self.runs or not self.claims:
@@ -139,6 +141,10 @@ class Paper:
                 raise ValueError(f"{what} names {', '.join(unknown)}; the runs are {', '.join(self.runs)}")
         if len({claim.text for claim in self.claims}) < len(self.claims):
             raise ValueError("two claims have the same text")
+        if self.tests:
+            from tracer.ablate.own_tests import given_tests
+
+            given_tests(self.tests)
 
 
 def inside(value: float, ends: Ends | None) -> bool:

@@ -73,7 +73,8 @@ def read(app: Any, name: str, source: list[str]) -> None:
 
 
 def docstring(app: Any, what: str, name: str, obj: object, options: Any, lines: list[str]) -> None:
-    lines[:] = docstrings.restructured(lines)
+    said = lines.index("Attributes:") if what == "class" and "Attributes:" in lines else len(lines)
+    lines[:] = docstrings.restructured(lines[:said])  # fields stand below it as members, with their types
 
 
 def setup(app: Any) -> None:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from tracer.huggingface.loading import load_hf
     from tracer.interventions import clamps as clamp
     from tracer.interventions.own_clamps import ClampedHead
+    from tracer.measures.halfway import halfway
     from tracer.model import Transformer
     from tracer.presets import PRESETS, preset
     from tracer.site.publish import publish
@@ -78,7 +79,7 @@ _HOME = {
     "Layout": "huggingface.architectures", "watch": "watching.watch", "list_runs": "store", "open_run": "store",
     "fork": "training.loop", "remedy": "training.remedy", "replay": "training.replay", "resume": "training.loop",
     "train": "watching.train", "which_rows": "training.which_rows", "stretch_rows": "training.stretch_rows",
-    "dates_moved": "analysis.row_dates",
+    "dates_moved": "analysis.row_dates", "halfway": "measures.halfway",
     "sweep_run": "analysis.run_sweep", "diagnose": "diagnosis", "to_bridge": "export.bridge",
     "to_huggingface": "export.to_huggingface",
     "attends": "hooks.declarations", "ClampedHead": "interventions.own_clamps", "LossBatch": "training.own_loss",
@@ -97,10 +98,10 @@ __all__ = [
     "PRESETS", "Claim", "ClampedHead", "Control", "DataConfig", "Layout", "LightningCallback", "LossBatch",
     "ModelConfig", "OptimConfig", "Paper", "PaperRun", "Probe", "RecordConfig", "RowBlock", "Run", "TrainConfig",
     "TrainerCallback", "Transformer", "ablate", "attends", "clamp", "data", "dates_moved", "diagnose", "diagnosis",
-    "fork", "head_test", "heads", "list_runs", "load_hf", "logit_attribution", "logit_lens", "measure", "measures",
-    "open_hf", "open_run", "patch", "pictures", "preset", "probes", "publish", "remedy", "replay", "reproduce",
-    "resume", "role", "roles", "rule", "scalar", "seeds", "show", "store", "stretch_rows", "survey", "sweep_run",
-    "to_bridge", "to_huggingface", "train", "watch", "which_rows", "why",
+    "fork", "halfway", "head_test", "heads", "list_runs", "load_hf", "logit_attribution", "logit_lens", "measure",
+    "measures", "open_hf", "open_run", "patch", "pictures", "preset", "probes", "publish", "remedy", "replay",
+    "reproduce", "resume", "role", "roles", "rule", "scalar", "seeds", "show", "store", "stretch_rows", "survey",
+    "sweep_run", "to_bridge", "to_huggingface", "train", "watch", "which_rows", "why",
 ]  # fmt: skip
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -106,6 +105,8 @@ def test_a_mean_has_an_interval_from_two_seeds_on() -> None:
         (["holds", "not tested"], 3),
         (["too close to tell"], 3),
         (["not at this size", "holds"], 3),
+        (["error", "holds"], 3),
+        (["error", "fails"], 1),
     ],
 )
 def test_exit_statuses(verdicts: list[Any], status: int) -> None:
@@ -126,6 +127,12 @@ def test_exit_statuses(verdicts: list[Any], status: int) -> None:
         (
             lambda: tracer.Paper("t", "s", {"b": tracer.PaperRun("r", tracer.TrainConfig())}, (claim(),)),
             ["claim 'c' names a; the runs are b"],
+        ),
+        (
+            lambda: tracer.Paper(
+                "t", "s", {"a": tracer.PaperRun("r", tracer.TrainConfig())}, (claim(),), tests=(figure,)
+            ),
+            ["make it with tracer.head_test"],
         ),
     ],
 )
@@ -236,12 +243,59 @@ def test_claims_are_asked_of_the_seeds_that_have_their_runs_and_told(tmp_path: P
     assert "2 trainings, 1.0 minutes by the clock" in text and "Of 1 claims: 1 holds." in text
     assert all(len(line) <= 96 for line in text.splitlines()) and "our prediction, not published" in text
     assert page.startswith("# Words\n") and "| **holds** |" in page
-    found[0]["a"].figure = "none"
-    with pytest.raises(ValueError, match="claim 'c': ValueError: could not convert"):
-        answers_of(folder.paper, found)
-    yes = replace(folder.paper.claims[0], too_small=cast("Any", lambda runs: True))
-    with pytest.raises(ValueError, match=r"claim 'c': TypeError: too_small gives True: a sentence that says why"):
-        answers_of(replace(folder.paper, claims=(yes,)), found)
+
+
+RAISES = """
+import json
+import tracer
+
+def deep(run):
+    return json.loads(run.text)
+
+def figure(runs):
+    return deep(runs["a"])
+
+def small(runs):
+    return True
+
+config = tracer.TrainConfig(steps=2)
+paper = tracer.Paper(
+    "t", "s", {"a": tracer.PaperRun("for a", config)},
+    (
+        tracer.Claim("raises", ("a",), figure, (0, 2)),
+        tracer.Claim("stands", ("a",), lambda runs: 1.0, (0, 2)),
+        tracer.Claim("controlled", ("a",), lambda runs: 1.0, (0, 2),
+                     control=tracer.Control("k", lambda runs: runs["b"], (0, 2))),
+        tracer.Claim("sized", ("a",), lambda runs: 1.0, (0, 2), too_small=small),
+    ),
+)
+"""
+
+
+def test_a_claim_whose_code_raises_is_an_error_and_the_others_stand(tmp_path: Path) -> None:
+    folder = load(paper_at(tmp_path / "raising", RAISES))
+    texts = ("x|\n", "1.5", "[]")
+    found: dict[int, Any] = {
+        seed: {"a": SimpleNamespace(text=text, meta={"cost": {"seconds": 30.0}})} for seed, text in enumerate(texts)
+    }
+    answers = answers_of(folder.paper, found)
+    assert [one.verdict for one in answers] == ["error", "holds", "error", "error"] and exit_status(answers) == 3
+    of = {one.claim.text: one for one in answers}
+    assert of["raises"].seeds[1] == SeedAnswer(1.5) and math.isnan(of["raises"].seeds[0].figure)
+    assert of["raises"].seeds[0].error == (
+        "figure: deep() in paper.py, line 6, raised JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
+    )
+    assert of["raises"].seeds[2].error == "figure: figure() in paper.py, line 8, gives [], which is no number"
+    assert "(seed 0 of 3); figure:" in of["raises"].why
+    assert of["controlled"].why == (
+        "the paper's own code: control: a lambda in paper.py, line 21, raised KeyError: 'b' (seeds 0, 1, 2 of 3)"
+    )
+    assert "small() in paper.py, line 11, gives True: a sentence that says why" in of["sized"].why
+    told = json.loads(json.dumps(facts(folder, found, answers), allow_nan=False))
+    assert told["status"] == 3 and told["claims"][1]["errors"] == {} and set(told["claims"][0]["errors"]) == {"0", "2"}
+    text, page = as_text(told), as_markdown(told, folder.page)
+    assert "Of 4 claims: 3 error, 1 holds." in text and " ".join(text.split()).count("raised KeyError: 'b'") == 1
+    assert page.count("| **error** |") == 3 and "| **holds** | stands" in page
 
 
 TINY = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -292,6 +293,11 @@ def test_trains_what_is_missing_and_keeps_what_is_there(tmp_path: Path, monkeypa
     assert open_run("single-head-small").meta["created"] == created
     with pytest.raises(ValueError, match="was trained with other settings"):
         reproduce(["single-head"], quiet=True)
+    killed = run.dir / "run.json"  # before its first state: nothing to go on from
+    killed.write_text(json.dumps(json.loads(killed.read_text()) | {"status": "stopped"}))
+    shutil.rmtree(run.dir / "resume", ignore_errors=True)
+    assert open_run("single-head-small").status == "stopped" and trained(["single-head"], corpus=str(text)) == [{}]
+    assert reproduce(["single-head"], corpus=str(text), quiet=True) == [outcomes]
     with pytest.raises(ValueError, match="there is no specimen nope; there are: single-head-unscaled"):
         reproduce(["nope"])
 

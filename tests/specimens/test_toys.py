@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM
 
 import tracer
 from tracer.cli.commands import main
+from tracer.data.probes import repeated
 from tracer.presets import preset
 from tracer.specimens.paper_folder import load
 from tracer.specimens.reproduction import Reproduction
@@ -23,11 +24,26 @@ PAPER = """'Words.'
 
 import tracer
 config = tracer.TrainConfig(steps=2)
+
+@tracer.head_test(label="At the start", at_least=0.4, text="To the first token.")
+def at_start(model, tokens, layer, head):
+    return model.run_with_cache(tokens)[1]["pattern", layer][:, head, :, 0].mean(-1)
+
+@tracer.head_test(at_least=1)
+def broken(model, tokens, layer, head):
+    return 1 / 0
+
 paper = tracer.Paper(
     "Copies", "nobody 2026", {"toy": tracer.PaperRun("it copies", config), "smeared": tracer.PaperRun("s", config)},
     (tracer.Claim("c", ("toy",), lambda runs: float(runs["toy"].trace["induction"].max()), (0.5, None)),),
+    tests=(at_start, broken),
 )
 """
+
+
+@tracer.measure(label="To the start", unit="share")
+def own(rows: tracer.RowBlock) -> torch.Tensor:
+    return rows.pattern[..., 0]
 
 
 @pytest.fixture
@@ -38,7 +54,7 @@ def found(tmp_path: Path, trained_toy: Path, monkeypatch: pytest.MonkeyPatch) ->
     toy = preset("induction").config
     record = replace(toy.record, val_rows=2, repeat_rows=2, icl_rows=2)
     small = replace(toy, run="checkpoints/smeared", steps=2, device="cpu", record=record)
-    smeared = tracer.train(replace(small, model=replace(toy.model, smear="keys")), quiet=True)
+    smeared = tracer.train(replace(small, model=replace(toy.model, smear="keys")), quiet=True, measures=own)
     return Reproduction(load("./mine"), {0: {"toy": tracer.open_run(trained_toy), "smeared": smeared}}, [])
 
 
@@ -76,6 +92,28 @@ def test_every_library_opens_the_same_model(
     assert torch.equal(one(tokens), found.runs[0]["smeared"].model()(tokens))
     assert sorted(path.name for path in (there / "smeared").iterdir()) == ["card.txt", "manyeyes"]
     assert "is not an induction head: 0 of" in smeared.card
+
+
+@torch.no_grad()
+def test_a_card_has_the_papers_own_tests_and_measures_of_every_head(found: Reproduction) -> None:
+    found.write("toys")
+    whole = {name: Path(f"toys/{name}/card.txt").read_text() for name in ("toy", "smeared")}
+    for name, card in whole.items():
+        run = found.runs[0][name]
+        model, made = run.model(), found.folder.paper.tests[0]
+        tokens = repeated(model.d_vocab, model.n_ctx, batch=32).tokens
+        assert card.count("Tests of the paper:") == 1 and card.count(" Broken") + card.count(" broken") == 8
+        assert "raised ZeroDivisionError: division by zero" in card
+        for layer in range(2):
+            for head in range(4):
+                (line,) = re.findall(rf"^(pass|fail)  L{layer}H{head} At the start +([\d.]+)", card, re.M)
+                value = float(made(model, tokens, layer, head).mean())
+                assert line[0] == ("pass" if value >= 0.4 else "fail")
+                assert float(line[1]) == pytest.approx(value, abs=0.01)
+    assert "Recorded of heads" not in whole["toy"]
+    last = found.runs[0]["smeared"].trace["own"].values[-1]
+    (line,) = re.findall(r"^To the start \(own, share\): (.*)$", whole["smeared"], re.M)
+    assert line.split(", ") == [f"L{layer}H{head} {last[layer, head]:.3g}" for layer in (0, 1) for head in range(4)]
 
 
 def test_what_is_beside_the_models(found: Reproduction, tmp_path: Path) -> None:

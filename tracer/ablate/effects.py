@@ -17,6 +17,7 @@ from tracer.ablate.many_sets import BUDGET, metric_under_ablation
 from tracer.ablate.metrics import KL, NEVER_BELOW, AnyMetric, Metric, OwnMetric, metric_of, reader
 from tracer.ablate.parts import Part, check_heads, every_head
 from tracer.ablate.planner import averaged, inputs, planner, ready
+from tracer.config.field_docs import fields_in_help
 from tracer.data.probes import per_token_loss
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import exist
@@ -31,6 +32,7 @@ MOST = 64
 """Heads whose pairs are run without being named: 2016 pairs."""
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Effect:
     """What an ablation did to a batch: the loss of every next token before and after, or another metric."""
@@ -40,7 +42,9 @@ class Effect:
     ablated: Float[Tensor, "batch loss_pos"]
     """The same with the heads off (mean over draws for resample)."""
     long_name: str = field(default="next-token loss", kw_only=True)
+    """What was measured."""
     units: str = field(default="nats", kw_only=True)
+    """Of both, and of their difference."""
 
     @property
     def delta(self) -> Float[Tensor, "batch loss_pos"]:

@@ -20,6 +20,7 @@ from torch import Tensor
 from tracer.ablate.many_sets import metric_under_ablation
 from tracer.ablate.metrics import AnyMetric, metric_of
 from tracer.ablate.parts import check_heads
+from tracer.config.field_docs import fields_in_help
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.replacements import Mode
 from tracer.measures.aliases import Head
@@ -32,14 +33,19 @@ LEVEL = 0.05
 """Below it a corrected p-value says that a head has an effect."""
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Estimate:
     """A mean over sequences with its 95 % interval; nan bounds for one sequence."""
 
     mean: float
+    """In the unit of what was measured, such as nats."""
     low: float
+    """Low end of the interval."""
     high: float
+    """High end of it."""
     n: int
+    """Sequences."""
 
 
 def estimate(per_sequence: Float[np.ndarray, " n"]) -> Estimate:

@@ -17,6 +17,7 @@ from tracer.ablate.estimates import Estimate, agree, estimate, ratio, within
 from tracer.ablate.parts import name
 from tracer.ablate.planner import averaged, planner
 from tracer.ablate.repeats import Repeats, by_row
+from tracer.config.field_docs import fields_in_help
 from tracer.heads.call import AttentionCall
 from tracer.interventions.edits import Edit, applied, recording, visiting
 from tracer.interventions.replacements import mean_of_others, pattern_tap, z_tap
@@ -45,18 +46,25 @@ GONE = 0.5
 """Share of the prefix matching without which a set is found. Ours."""
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class HeadTest:
     """One test of a head; `passed` is None, and the number nan, where this model does not let it be measured."""
 
     name: str
+    """Printed before its number."""
     value: float
+    """Mean over sequences, in the unit that the sentence says."""
     low: float
     """95 % interval over sequences; nan for a number that is read off the weights."""
     high: float
+    """Its other end."""
     chance: float
+    """What a head that does nothing of the kind would have; nan where that is not known."""
     passed: bool | None
+    """None where it could not be measured."""
     sentence: str
+    """What was measured and what came out, in words."""
     defines: bool = False
     """Is it part of what makes a head an induction head? The others say what it is for and how it comes about."""
     code: str = ""

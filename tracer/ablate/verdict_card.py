@@ -32,6 +32,7 @@ from tracer.ablate.own_tests import Tests, asked_again, given_tests, own_test
 from tracer.ablate.parts import check_heads, name
 from tracer.ablate.planner import refuse_other_things
 from tracer.ablate.repeats import Repeats
+from tracer.config.field_docs import fields_in_help
 from tracer.data.probes import PROBE_SEED, repeated
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.replacements import MODES, MORE
@@ -43,11 +44,13 @@ from tracer.store import Run, open_run
 SEQUENCES = 32
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Verdict:
     """What the tests say of one head; `str` of it is the card in text."""
 
     head: Head
+    """(layer, head), from 0 on."""
     model: str
     """The run and step, or the class of a model that is in no run."""
     tests: tuple[HeadTest, ...]

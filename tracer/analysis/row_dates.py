@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracer.analysis.training_curves import best, strongest, warmed_up
+from tracer.config.field_docs import fields_in_help
 from tracer.measures.aliases import Head
 from tracer.measures.change_points import phase_change
 from tracer.measures.intervals import student
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from tracer.store import Run
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Moved:
     """What became of a date without a share of the rows; steps, one of each training run."""

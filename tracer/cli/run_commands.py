@@ -214,7 +214,7 @@ def reproduce(
     """Train what a paper, or our specimens, need and lack, and print what was published beside what came out.
 
     Of a paper each claim is judged: the exit status is 0 where all hold, 1 where one fails or is weaker, 3 where one
-    could not be decided. Of specimens it is 4 where a claim does not hold.
+    could not be decided, or its code raised. Of specimens it is 4 where a claim does not hold.
 
     Args:
         names: A paper, such as edelman, or its folder, such as ./my-paper; or specimens, all by default.

@@ -47,7 +47,7 @@ def _in_words(part: type) -> Callable[..., Any]:
         except ValueError as error:
             raise WrongSetting(options(part, str(error))) from error
 
-    make.__doc__ = part.__doc__  # which the help prints
+    make.__doc__ = (part.__doc__ or "").partition("\n\nAttributes:")[0]  # the help prints it, and fields apart
     return make
 
 

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
+from tracer.config.field_docs import fields_in_help
 from tracer.config.fields import check_fields, check_range, numbers_in
 
 Init = float | Literal["fan_in", "linear"]
@@ -30,6 +31,7 @@ LARGEST = 1 << 28
 """Numbers in the stream of one sequence."""
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class InitConfig:
     """Standard deviations of the weights at step 0."""
@@ -50,6 +52,7 @@ class InitConfig:
         check_range(self, ("embed", "pos", "attn", "mlp", "unembed"), "not be negative or infinite", of="init.")
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class ModelConfig:
     """One transformer, read top to bottom; every specimen is a setting of these fields."""
@@ -107,6 +110,7 @@ class ModelConfig:
     tie_embeddings: bool = False
     """W_U = W_E transposed."""
     init: InitConfig = field(default_factory=InitConfig)
+    """Standard deviations of the weights at step 0."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -160,6 +164,7 @@ class ModelConfig:
         return {"d_head": self.head_width**-0.5, "d_model": self.d_model**-0.5, "none": 1.0}[self.attn_scale]
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class DataConfig:
     """Where the tokens come from."""
@@ -212,6 +217,7 @@ class DataConfig:
         return OWN_CODE.fullmatch(self.corpus) is not None
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class OptimConfig:
     """How the weights move."""
@@ -231,6 +237,7 @@ class OptimConfig:
     beta2: float = 0.99
     """Of AdamW."""
     weight_decay: float = 0.01
+    """An update takes lr times this off every weight; of sgd, this times the weight is added to its gradient."""
     warmup: int = 50
     """Steps of linear warm-up, then constant."""
     clip: float | None = 1.0
@@ -259,6 +266,7 @@ class OptimConfig:
         check_range(self, ("warmup", "weight_decay", "momentum", "beta2"), "not be negative or infinite")
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class RecordConfig:
     """When to measure and what to keep."""
@@ -359,6 +367,7 @@ class Clamp:
         return heads and self.held(later) and other.held(later)
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class TrainConfig:
     """Everything that decides a run."""
@@ -375,9 +384,13 @@ class TrainConfig:
     """Interventions held while training: "L0H1 off", "L0 no-previous", "L0H2 previous 200:600" (a window of steps),
     "L1H2 = module:function" (a pattern of one's own, docs/own.md)."""
     model: ModelConfig = field(default_factory=ModelConfig)
+    """One transformer, read top to bottom; every specimen is a setting of these fields."""
     data: DataConfig = field(default_factory=DataConfig)
+    """Where the tokens come from."""
     optim: OptimConfig = field(default_factory=OptimConfig)
+    """How the weights move."""
     record: RecordConfig = field(default_factory=RecordConfig)
+    """When to measure and what to keep."""
 
     def __post_init__(self) -> None:
         check_fields(self)

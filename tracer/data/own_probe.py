@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tracer.config.field_docs import fields_in_help
 from tracer.data.probes import per_token_loss
 from tracer.heads.own_measures import Measures, OwnMeasure, OwnMeasures, checked_name, given
 from tracer.measures import HEAD, PROBES, Measure
@@ -34,18 +35,21 @@ MOST_TOKENS = 2**20
 Pairs = Int[Tensor, "pair sequence_query_key"]
 
 
+@fields_in_help
 @dataclass(frozen=True, eq=False)
 class Probe:
     """Rows of tokens that every record is measured on, and scores of heads on them.
 
-    `tokens`: ids [batch pos], numbers or a tensor. `targets`: by the name of a score, which key a query should find:
-    (query, key) of each sequence, in order, or any number of (sequence, query, key). A score is the weight on that key,
-    summed where a query has several, a mean over the queries that have one; it is 1 for a head that looks nowhere else.
-    The loss on these rows is recorded too, where every token has logits. ValueError for what does not fit.
+    A score is the weight on the key that a query should find, summed where a query has several, a mean over the queries
+    that have one; it is 1 for a head that looks nowhere else. The loss on these rows is recorded too, where every token
+    has logits. ValueError for what does not fit.
     """
 
     tokens: Any
+    """Ids [batch pos], numbers or a tensor."""
     targets: Mapping[str, Any] = field(default_factory=dict)
+    """By the name of a score, which key a query should find: (query, key) of each sequence, in order, or any number of
+    (sequence, query, key)."""
 
     def __post_init__(self) -> None:
         tokens = torch.as_tensor(self.tokens)

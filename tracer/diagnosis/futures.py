@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 from dataclasses import dataclass
 
+from tracer.config.field_docs import fields_in_help
 from tracer.diagnosis import examine
 from tracer.diagnosis.remedies import SIGNS
 from tracer.store import Run
@@ -12,14 +13,17 @@ from tracer.store import Run
 AS_IT_WAS = "as it was"
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Future:
     """A run that went on from before the finding."""
 
     run: Run
+    """As it came out."""
     name: str
     """`as it was`, or that of its remedy."""
     words: str
+    """What was changed."""
     named: bool
     """Did the finding's advice speak of it?"""
     since: int | None

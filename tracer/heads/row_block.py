@@ -10,7 +10,10 @@ from einops import rearrange, repeat
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tracer.config.field_docs import fields_in_help
 
+
+@fields_in_help
 @dataclass(frozen=True)
 class RowBlock:
     """Some query rows of some heads of one layer, of some sequences.
@@ -29,6 +32,7 @@ class RowBlock:
     sequence: int
     """and the number of the first of these sequences in its batch."""
     causal: bool
+    """Does no query see a key after it?"""
     tokens: Int[Tensor, "batch pos"] | None
     """All of each sequence; None where the model reads none, or queries and keys are not the same tokens."""
     vectors: Mapping[str, Tensor]

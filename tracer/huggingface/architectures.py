@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from tracer.config.field_docs import fields_in_help
 from tracer.config.fields import check_fields, from_dict, to_dict
 from tracer.files.disk import read_yaml
 from tracer.named_code import kind_of
@@ -22,6 +23,7 @@ FUNCTIONAL = {"F.rms_norm": False, "F.layer_norm": True}
 """Norms that no module makes, but a function of torch.nn.functional without a gain: is the mean taken off?"""
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Layout:
     """Where a transformer keeps what writes to its residual stream: paths of modules, for `layout=`.

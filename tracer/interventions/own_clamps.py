@@ -26,6 +26,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tracer.config import Clamp
+from tracer.config.field_docs import fields_in_help
 from tracer.interventions.edits import Edit, untouched
 from tracer.named_code import NAMED, name_of, note_clamp, why_no_clamp
 
@@ -44,17 +45,21 @@ class Beside:
     pattern: Float[Tensor, "batch head query_pos key_pos"]
 
 
+@fields_in_help
 @dataclass
 class ClampedHead:
     """One head in one forward pass, as a clamp's function is told of it: copies, through which gradients flow."""
 
     layer: int
+    """From 0 on."""
     head: int
+    """From 0 on."""
     tokens: Int[Tensor, "batch pos"]
     """What the model reads."""
     pattern: Float[Tensor, "batch query_pos key_pos"]
     """The head's own, which its q and k make: causal, each row sums to 1."""
     v: Float[Tensor, "batch key_pos d_head"]
+    """Its values of all keys."""
 
     @property
     def z(self) -> Float[Tensor, "batch query_pos d_head"]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tracer.config import TrainConfig
+from tracer.config.field_docs import fields_in_help
 from tracer.store import Run
 
 SeedRuns = Mapping[str, Run]
@@ -20,12 +21,13 @@ CODE = ("corpus", "scalars", "measures", "probes", "clamp", "loss", "rules")
 """Words of `tracer.train` that a run of a paper may be trained with."""
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class PaperRun:
     """One training of a paper, which is run once for each seed."""
 
     about: str
-    """What it is for, in a line."""
+    """What it is for, in a line that is printed as it is trained."""
     config: TrainConfig
     """Its `run` and `seed` are set by `tracer reproduce`."""
     code: Mapping[str, Any] = field(default_factory=dict)
@@ -39,21 +41,25 @@ class PaperRun:
             raise ValueError(f"code of a PaperRun has {', '.join(unknown)}; it may have {', '.join(CODE)}")
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Control:
     """What must come out if the claim has no trivial explanation; where it does not, the seed does not support it."""
 
     text: str
+    """What is controlled, in a sentence."""
     figure: Callable[[SeedRuns], float]
-    """One number of the runs of a seed; nan where it is not known."""
+    """One number of the runs of a seed, in `unit`; nan where it is not known. It is asked of the claim's runs."""
     within: Ends
-    """Ends included."""
+    """The least and the largest figure that will do, in `unit`, ends included; None for no end."""
     unit: str = ""
+    """Of the figure and the ends: a word or two that are printed behind them."""
 
     def __post_init__(self) -> None:
         _check_ends("control", self.text, self.within)
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Claim:
     """Something that a paper says, or that we predict, as a number of one seed's runs and what it must be.
@@ -64,23 +70,26 @@ class Claim:
     text: str
     """What is claimed, in a sentence."""
     needs: tuple[str, ...]
-    """Runs that it is asked of."""
+    """Names of the runs that it is asked of; a seed that lacks one of them is not asked."""
     figure: Callable[[SeedRuns], float]
-    """One number of these runs; nan where it is not known, such as a date that was not found."""
+    """One number of these runs, {name: tracer.Run} of one seed, in `unit`; nan where it is not known, such as a date
+    that was not found."""
     within: Ends
-    """It holds in a seed whose figure is in here, ends included."""
+    """(least, largest) in `unit`, None for no end: it holds in a seed whose figure is in here, ends included."""
     unit: str = ""
+    """Of the figure and the ends: a word or two that are printed behind them, such as "steps", "nats", "of heads"."""
     published: str = ""
     """The published figure, in the author's words; empty for a prediction of our own, which is marked as ours."""
     place: str = ""
     """Where it was published: a figure, a section, a file of the authors' code."""
     weaker: Ends | None = None
-    """It holds in a weaker form in here."""
+    """Ends as of `within`: a figure in here supports the claim in a weaker form; None where there is none."""
     share: float = 0.9
-    """The share of seeds in which it must hold."""
+    """The share of seeds in which it must hold, above 0.5 and at most 1."""
     order: bool = False
     """Is it an order, of which chance would give half of the seeds? Then it is told by the exact sign test alone."""
     control: Control | None = None
+    """What must come out as well; a seed in which it does not supports nothing. None where the claim needs none."""
     too_small: Callable[[SeedRuns], str] | None = None
     """Says why a seed's models are too small to ask, such as that no head formed; empty where they are not."""
 
@@ -103,17 +112,23 @@ class Claim:
         return not self.published
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Paper:
     """A publication as runs and claims; ValueError where they do not fit together."""
 
     title: str
+    """Printed above its claims."""
     source: str
     """Authors, year and where it is to be read."""
     runs: Mapping[str, PaperRun]
+    """Its trainings, by the names that claims need them by; the run of seed 1 is called FOLDER-NAME-1."""
     claims: tuple[Claim, ...]
+    """Each with a text of its own, in the order in which they are printed."""
     quick: tuple[str, ...] = ()
     """Runs of `tracer reproduce --quick`, which should take two minutes at most; empty for all of them."""
+    tests: tuple[Any, ...] = ()
+    """Tests of heads (`tracer.head_test`) that every head of its exported models is put to, on their cards."""
 
     def __post_init__(self) -> None:
         if not self.runs or not self.claims:
@@ -126,6 +141,10 @@ class Paper:
                 raise ValueError(f"{what} names {', '.join(unknown)}; the runs are {', '.join(self.runs)}")
         if len({claim.text for claim in self.claims}) < len(self.claims):
             raise ValueError("two claims have the same text")
+        if self.tests:
+            from tracer.ablate.own_tests import given_tests
+
+            given_tests(self.tests)
 
 
 def inside(value: float, ends: Ends | None) -> bool:

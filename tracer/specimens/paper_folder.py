@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 import tracer
+from tracer.config.field_docs import fields_in_help
 from tracer.specimens.paper import Paper
 from tracer.store.places import is_path
 
@@ -27,6 +28,7 @@ _LOADED: dict[str, Path] = {}
 """Packages that were made here, by name: the folder that each is of."""
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class PaperFolder:
     """A paper that was read from its folder."""
@@ -34,7 +36,9 @@ class PaperFolder:
     name: str
     """Runs are called after it."""
     directory: Path
+    """Absolute."""
     paper: Paper
+    """What its `paper.py` makes."""
     page: str
     """Words, as Markdown."""
     digest: str

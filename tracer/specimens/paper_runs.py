@@ -13,8 +13,8 @@ from tracer.config import TrainConfig
 from tracer.data.own_source import made
 from tracer.specimens.paper import PaperRun
 from tracer.specimens.paper_folder import PaperFolder
-from tracer.specimens.reproduce import DONE
-from tracer.store import ROOT, Run, open_run, resolve
+from tracer.specimens.series import DONE, MEND, there, trained
+from tracer.store import ROOT, Run, resolve
 
 Say = Callable[[str], None]
 
@@ -32,12 +32,12 @@ def trained_runs(
         found[seed] = {}
         for name, of in folder.paper.runs.items():
             config, directory = wanted(folder, name, seed)
-            run = _there(config, of, directory)
+            run = _known(config, of, directory)
             if train and name in (names or folder.paper.runs) and (run is None or run.status not in DONE):
                 done = None if run is None else run.resume_step()
                 said = f", on from step {done:,}" if done is not None else ""
                 say(f"{directory.name}: {of.about}; {config.steps:,} steps{said}")
-                run = _trained(config, of, directory, run)
+                run = trained(config, directory, run, quiet=True, **of.code)
                 if run.status == "stopped":
                     raise KeyboardInterrupt
                 say(f"  {run.status} after {seconds(run):.0f} s")
@@ -58,33 +58,22 @@ def wanted(folder: PaperFolder, name: str, seed: int) -> tuple[TrainConfig, Path
     return config, resolve(called, ROOT)
 
 
-def _there(config: TrainConfig, of: PaperRun, directory: Path) -> Run | None:
+def _known(config: TrainConfig, of: PaperRun, directory: Path) -> Run | None:
     """The run of that directory; ValueError where another paper, or an earlier version of this one, trained it."""
     from tracer.training.extras import Extras
 
-    if not (directory / "run.json").exists():
+    run = there(config, directory)
+    if run is None:
         return None
-    run, mend = open_run(directory), "move it away, or choose another seed"
-    if run.config != replace(config, run=run.config.run):
-        raise ValueError(f"{directory} was trained with other settings: {mend}")
     given = Extras.given(of.code.get("measures", ()), of.code.get("probes"), of.code.get("scalars", ()),
                          of.code.get("loss"))  # fmt: skip
     try:
         given.check(run)
     except ValueError as error:
-        raise ValueError(f"{directory} was trained with other code: {mend} ({error})") from error
+        raise ValueError(f"{directory} was trained with other code: {MEND} ({error})") from error
     if config.data.is_own and run.corpus_hash != made(config.data.corpus, config.model.n_ctx, config.seed).hash:
-        raise ValueError(f"{directory} was trained on other rows than {config.data.corpus} gives now: {mend}")
+        raise ValueError(f"{directory} was trained on other rows than {config.data.corpus} gives now: {MEND}")
     return run
-
-
-def _trained(config: TrainConfig, of: PaperRun, directory: Path, run: Run | None) -> Run:
-    from tracer.training.loop import resume
-    from tracer.watching.train import train
-
-    if run is not None and run.resume_step() is not None:
-        return resume(directory, quiet=True, **of.code)
-    return train(config, quiet=True, overwrite=run is not None, **of.code)
 
 
 def seconds(run: Run) -> float:

@@ -44,6 +44,7 @@ def _claim(one: ClaimAnswer) -> dict[str, Any]:
         "mean": None if mean is None else mean[0], "interval": None if mean is None else mean[1:],
         "supporting": one.supporting, "counted": one.counted, "share_interval": one.share, "p": one.p,
         "figures": {str(seed): seen.figure for seed, seen in one.seeds.items()},
+        "errors": {str(seed): seen.error for seed, seen in one.seeds.items() if seen.error},
         "control": None if control is None else {
             "text": control.text, "within": control.within, "unit": control.unit,
             "figures": {str(seed): seen.control for seed, seen in one.seeds.items()},

@@ -5,7 +5,8 @@
 2. A claim about a figure holds where enough seeds support it (`Claim.share`), whatever those were whose figure is not
    known; it is weaker where enough do in the weaker form; it fails where not enough could, whatever the unknown ones
    were. Else it is too close to tell.
-3. An order is told by the exact sign test alone, two-sided, at 5 % over all orders of the paper (Bonferroni), of the
+3. A claim whose code raises, or gives no number, in any seed has no verdict: it is an error, and the others stand.
+4. An order is told by the exact sign test alone, two-sided, at 5 % over all orders of the paper (Bonferroni), of the
    seeds in which it is known: of fewer seeds than could show it, it is not tested.
 
 Source: ours; Clopper and Pearson 1934 for the interval of a share, Student 1908 for that of a mean.
@@ -21,38 +22,48 @@ from typing import Literal
 import numpy as np
 
 from tracer.analysis.order_over_seeds import LEVEL, Precedence, least_p, seeds_needed, share_interval
+from tracer.config.field_docs import fields_in_help
 from tracer.measures.intervals import student
 from tracer.specimens.paper import Claim, Ends, Paper, SeedRuns, inside
+from tracer.specimens.paper_errors import number, raised, sentence
 
-PaperVerdict = Literal["holds", "weaker", "fails", "not at this size", "too close to tell", "not tested"]
+PaperVerdict = Literal["holds", "weaker", "fails", "not at this size", "too close to tell", "not tested", "error"]
 DOES_NOT_HOLD, IS_OPEN = 1, 3
-"""Exit statuses: a claim fails, or holds in a weaker form; no claim does, and one could not be decided."""
+"""Exit statuses: a claim fails, or holds in a weaker form; no claim does, and one could not be decided or asked."""
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class SeedAnswer:
     """What one seed says of a claim."""
 
     figure: float
-    """nan where it is not known."""
+    """In the claim's unit; nan where it is not known."""
     control: float | None = None
-    """None without a control."""
+    """The control's figure, in its unit, nan where it is not known; None without a control."""
     too_small: str = ""
     """Why the models of this seed are too small to ask; empty where they are not."""
+    error: str = ""
+    """What the claim's own code raised, and where; empty where it gave numbers."""
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class ClaimAnswer:
     """A claim as it stands here."""
 
     claim: Claim
+    """As the paper says it."""
     verdict: PaperVerdict
+    """holds, weaker, fails, not at this size, too close to tell, not tested or error."""
     why: str
     """In words: by what the verdict is; why not, where the claim is not tested."""
     seeds: Mapping[int, SeedAnswer]
+    """What each seed says that has the runs, by seed."""
     supporting: int
+    """Seeds that support it,"""
     counted: int
-    """Seeds that support it, of those that were counted: of an order, those in which it is known."""
+    """of so many that were counted: of an order, those in which it is known."""
     p: float | None = None
     """Of an order: if either were as likely, the chance of a majority as large."""
 
@@ -73,16 +84,19 @@ class ClaimAnswer:
 
 
 def ask(claim: Claim, runs: SeedRuns) -> SeedAnswer:
-    """What the runs of one seed say. ValueError, with the claim's words, where its code raises or gives no number."""
+    """What the runs of one seed say; where the claim's code raises or gives no number, `error` says which and where."""
+    control = None if claim.control is None else math.nan
+    asked = "too_small"
     try:
         if claim.too_small and (why := claim.too_small(runs)):
-            if not isinstance(why, str):
-                raise TypeError(f"too_small gives {why!r}: a sentence that says why, or '' where it can be asked")
-            return SeedAnswer(math.nan, too_small=why)
-        control = None if claim.control is None else float(claim.control.figure(runs))
-        return SeedAnswer(float(claim.figure(runs)), control)
+            return SeedAnswer(math.nan, too_small=sentence(claim.too_small, why))
+        asked = "control"
+        if claim.control is not None:
+            control = number(claim.control.figure, runs)
+        asked = "figure"
+        return SeedAnswer(number(claim.figure, runs), control)
     except Exception as error:  # somebody's code, which raises whatever it runs into
-        raise ValueError(f"claim {claim.text!r}: {type(error).__name__}: {error}") from error
+        return SeedAnswer(math.nan, control, error=raised(asked, error))
 
 
 def answers_of(paper: Paper, found: Mapping[int, SeedRuns]) -> list[ClaimAnswer]:
@@ -96,6 +110,8 @@ def answers_of(paper: Paper, found: Mapping[int, SeedRuns]) -> list[ClaimAnswer]
 
 def decide(claim: Claim, seeds: Mapping[int, SeedAnswer], orders: int = 1) -> ClaimAnswer:
     """The verdict on a claim by what each seed says; `orders`: how many orders the paper claims."""
+    if any(one.error for one in seeds.values()):
+        return ClaimAnswer(claim, "error", _errors(seeds), seeds, 0, 0)
     small = [one for one in seeds.values() if one.too_small]
     asked = [one for one in seeds.values() if not one.too_small]
     if not seeds:
@@ -106,6 +122,19 @@ def decide(claim: Claim, seeds: Mapping[int, SeedAnswer], orders: int = 1) -> Cl
     how = _order if claim.order else _figure
     verdict, why, supporting, counted, p = how(claim, asked, orders)
     return ClaimAnswer(claim, verdict, why + left_out, seeds, supporting, counted, p)
+
+
+def _errors(seeds: Mapping[int, SeedAnswer]) -> str:
+    """What was raised, each once, with the seeds that it was raised of."""
+    by_error: dict[str, list[int]] = {}
+    for seed, one in seeds.items():
+        if one.error:
+            by_error.setdefault(one.error, []).append(seed)
+    told = (
+        f"{error} (seed{'s' * (len(of) > 1)} {', '.join(map(str, of))} of {len(seeds)})"
+        for error, of in by_error.items()
+    )
+    return "the paper's own code: " + "; ".join(told)
 
 
 Decided = tuple[PaperVerdict, str, int, int, float | None]
@@ -173,7 +202,7 @@ def told_ends(ends: Ends, unit: str = "") -> str:
 
 
 def exit_status(found: Sequence[ClaimAnswer]) -> int:
-    """0 where all claims hold, 1 where one fails or is weaker, 3 where one could not be decided."""
+    """0 where all claims hold, 1 where one fails or is weaker, 3 where one could not be decided, or its code raised."""
     if any(one.verdict in ("fails", "weaker") for one in found):
         return DOES_NOT_HOLD
     return IS_OPEN if any(one.verdict != "holds" for one in found) else 0

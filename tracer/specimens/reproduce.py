@@ -12,12 +12,12 @@ from pathlib import Path
 
 from tracer.config import TrainConfig
 from tracer.presets import preset
+from tracer.specimens import series
 from tracer.specimens.claims import Outcome, outcome
 from tracer.specimens.paper_folder import shipped
+from tracer.specimens.series import DONE
 from tracer.specimens.systems import SPECIMENS, Size
-from tracer.store import ROOT, Run, open_run, resolve
-
-DONE = ("finished", "diverged")
+from tracer.store import ROOT, Run, resolve
 
 
 def named(names: Iterable[str] = ()) -> list[str]:
@@ -58,7 +58,11 @@ def trained(
     found: list[dict[str, Outcome]] = [{} for _ in seeds]
     for name in named(names):
         for outcomes, seed in zip(found, seeds, strict=True):
-            if SPECIMENS[name].trained and (run := _there(*_wanted(name, size, corpus, seed))) and run.status in DONE:
+            if (
+                SPECIMENS[name].trained
+                and (run := series.there(*_wanted(name, size, corpus, seed)))
+                and run.status in DONE
+            ):
                 outcomes[name] = outcome(run, SPECIMENS[name].exercise)
     return found
 
@@ -72,23 +76,9 @@ def _wanted(name: str, size: Size, corpus: str | None, seed: int) -> tuple[Train
     return config, resolve(config.run or "", ROOT)
 
 
-def _there(config: TrainConfig, directory: Path) -> Run | None:
-    """The run of that directory; ValueError when it was trained with other settings."""
-    if not (directory / "run.json").exists():
-        return None
-    run = open_run(directory)
-    if run.config != replace(config, run=run.config.run):
-        raise ValueError(f"{directory} was trained with other settings: move it away, or choose another seed")
-    return run
-
-
 def _trained(name: str, size: Size, corpus: str | None, seed: int, quiet: bool) -> Run:
-    from tracer.training.loop import resume, train
-
     config, directory = _wanted(name, size, corpus, seed)
-    run = _there(config, directory)
+    run = series.there(config, directory)
     if run is not None and run.status in DONE:
         return run
-    if run is not None and run.resume_step() is not None:
-        return resume(directory, quiet=quiet)
-    return train(config, preset=SPECIMENS[name].preset(size), quiet=quiet)
+    return series.trained(config, directory, run, quiet=quiet, preset=SPECIMENS[name].preset(size))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tracer.config.field_docs import fields_in_help
 from tracer.specimens.paper import SeedRuns
 from tracer.specimens.paper_folder import PaperFolder, load
 from tracer.specimens.paper_runs import trained_runs
@@ -17,11 +18,13 @@ if TYPE_CHECKING:
     from tracer.specimens.toys import Toy
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Reproduction:
     """A paper as it stands here; printed, it is what `tracer reproduce` prints."""
 
     folder: PaperFolder
+    """Where it was read: `folder.paper`, its words, a digest of its Python."""
     runs: Mapping[int, SeedRuns]
     """The runs that are done, by seed and by their name in the paper."""
     claims: Sequence[ClaimAnswer]
@@ -34,7 +37,7 @@ class Reproduction:
 
     @property
     def status(self) -> int:
-        """0 where all claims hold, 1 where one fails or is weaker, 3 where one could not be decided."""
+        """0 where all claims hold, 1 where one fails or is weaker, 3 where one is open, or its code raised."""
         return exit_status(self.claims)
 
     @property

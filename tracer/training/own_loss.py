@@ -15,11 +15,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tracer.config.field_docs import fields_in_help
 from tracer.measures import Measure
 from tracer.measures.own_names import why_no_name
 from tracer.named_code import NEXT_TOKEN, kind_of, name_of, named
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class LossBatch:
     """Rows of a training batch, beside whose logits a loss of one's own is taken, on the model's device."""

@@ -12,7 +12,7 @@ from tracer.specimens.paper_tables import rows, spent
 
 BADGES = {
     "holds": ("✓", "green"), "weaker": ("◐", "orange"), "fails": ("✕", "red"), "too close to tell": ("≈", "gray"),
-    "not at this size": ("○", "gray"), "not tested": ("○", "gray"),
+    "not at this size": ("○", "gray"), "not tested": ("○", "gray"), "error": ("!", "orange"),
 }  # fmt: skip
 MOST = 6
 """Runs of a paper that are offered."""

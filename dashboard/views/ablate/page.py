@@ -179,11 +179,11 @@ def _draw_switches(
         _preset("Control: as many others", control,
                 "A control: as many heads of the same layers, those with the lowest score",
                 "A control. Switch some heads off first, in layers that have as many others")  # fmt: skip
-    mode = st.segmented_control(
+    st.segmented_control(
         "Replace output with", list(MODES), required=True, format_func=str.capitalize,
         **state.control("mode_box", state.read().mode, lambda mode: state.update(mode=mode)),
+        help="\n\n".join(f"**{name.capitalize()}**: {what}" for name, what in MODES.items()),
     )  # fmt: skip
-    st.caption(MODES[mode or "zero"])
     st.toggle(
         "Freeze attention patterns",
         **state.control("frozen_box", state.read().frozen, lambda frozen: state.update(frozen=frozen)),

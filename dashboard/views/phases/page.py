@@ -18,7 +18,7 @@ from dashboard.stage import heads
 from dashboard.views.phases import data, figures
 from dashboard.views.phases.again import draw_again
 from dashboard.views.phases.losses import draw_path, draw_surfaces, go
-from dashboard.views.phases.order import draw_order, window
+from dashboard.views.phases.order import basis, draw_order, window
 from dashboard.views.phases.rows_behind import draw_rows_behind
 from dashboard.views.phases.seeds import draw_seeds
 from dashboard.views.phases.undoing import draw_undoing
@@ -107,7 +107,8 @@ def _draw(run: Run) -> None:
         none = head_scores.holds(trace, "induction") and training_curves.strongest(trace) is None
         smeared = run.can("recipe") and run.config.model.smear == "keys"
         draw_order(found, changed, warmup, none_stands_out=none, smeared_keys=smeared)
-        with st.expander("How is a change found, and how sure is its date?"):
+        with st.expander("How is this measured?"):
+            st.markdown(basis(found))
             st.markdown(HOW)
             st.markdown(f"**Terms**\n\n{terms('induction head', 'K-composition', 'nats')}")
     choosers.say_why_no_heads(run)

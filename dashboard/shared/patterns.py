@@ -40,10 +40,12 @@ def draw_whole(shown: PromptPatterns, head: Head, before: PromptPatterns | None 
 def _draw_title(title: str, shown: PromptPatterns, head: Head, before: PromptPatterns | None) -> str:
     """The heading with the head's switch and, with heads off, what is shown of the pattern."""
     with st.container(key="pattern_head", horizontal=True, vertical_alignment="center", gap="small"):
-        st.header(title, anchor=False, width="content")
         if before is None:
+            st.header(title, anchor=False, width="content")
             return "now"
-        switches.draw_switch(head, key="switch_focus")
+        # not at the switch itself: what opens above that covers the loss that it changes
+        st.header(title, anchor=False, width="content", help=switches.OFF)
+        switches.draw_switch(head, key="switch_focus", help="")
         if not shown.off:
             return "now"
         return st.segmented_control(

@@ -312,8 +312,8 @@ def _draw_moved(shown: PromptPatterns, other: Other, focus: Head, beside: compar
         st.markdown(f"**{theme.head_label(*first)}** differs most: on average a token looks elsewhere with "
                     f"**{100 * most:.0f} %** of its attention.")  # fmt: skip
         st.caption("The number of a head is the mean over queries of the total variation distance of its two patterns, "
-                   "half the sum of |B − A| over keys: 0 when they are equal, 1 when they share no key. "
-                   "Click a head to see where it differs.")  # fmt: skip
+                   "half the sum of |B − A| over keys: 0 when they are equal, 1 when they share no key.",
+                   help="Click a head to see where it differs.")  # fmt: skip
 
 
 def _notes(beside: comparison.Partners, shape: tuple[int, ...]) -> list[list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import streamlit as st
@@ -117,7 +118,7 @@ def _draw(shown: PromptPatterns, head: Head, window: Window, before: PromptPatte
     filmed = None if what == "before" else head  # a film is of now
     picture = pattern.picture(blob, max_size=SIZE, head=filmed, locked=locked, text=not own)
     draw(picture, key="pattern", on_change=lambda cell: hold("lock", shown, cell))
-    with st.container(key="exact"):
+    with st.container(key="exact"), st.container(key="only_here_exact") if locked is None else nullcontext():
         st.text(_exactly(shown, head, locked))
 
 

@@ -118,7 +118,8 @@ def _draw_tabs(run: Run, setup: Setup, trace: xr.Dataset) -> None:
 def _draw_effect(run: Run, setup: Setup) -> None:
     """Where in the sequence, against chance, and on the other heads."""
     if not setup.off:
-        st.caption("Every head is on: switch one off in the grid above.")
+        with st.container(key="only_here_effect"):
+            st.caption("Every head is on: switch one off in the grid above.")
         return
     left, right = st.columns(2, gap="large")
     with left:

@@ -347,7 +347,12 @@ def test_other_seeds_of_the_preset_are_laid_beside(open_page, small_run, copy_ru
     assert app.multiselect[0].value == ["seed1"]
     assert 'scope="col">seed1</th>' in page_html(app)
     app.multiselect[0].set_value([]).run()
-    assert "seed1" not in page_html(app)
+    assert "seed1" not in page_html(app) and app.session_state["selection"].alone
+    app.multiselect[0].set_value(["other", "seed1"]).run()
+    chosen = app.session_state["selection"]
+    assert (chosen.compare, chosen.over, chosen.alone) == ("other", ("seed1",), False), "as on every page"
+    again = open_page("training", run="tiny", compare=chosen.compare, over=chosen.over)
+    assert again.multiselect[0].value == ["other", "seed1"]
 
 
 def test_runs_beside_are_one_a_seed(small_run, copy_run) -> None:

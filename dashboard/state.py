@@ -27,7 +27,7 @@ from dashboard.theme import head_label, parse_head
 from tracer.measures.aliases import Head
 
 NUMBERS = ("step", "layer", "head", "token", "other_step", "tour")
-SWITCHES = ("frozen", "raw", "log", "since", "mean")
+SWITCHES = ("frozen", "raw", "log", "since", "mean", "alone")
 KNOWN = {
     "mode": ("zero", "mean", "resample"),
     "order": ("index", "measure"),
@@ -58,7 +58,9 @@ class Selection:
     compare: str | None = None
     """A second run, laid beside this one."""
     over: tuple[str, ...] = ()
-    """Further runs whose curves Training lays over those of `run` and `compare`."""
+    """Further runs, laid beside `run` and `compare` where a page shows several."""
+    alone: bool = False
+    """Whether Phases lays nothing beside the run where none is chosen, in place of the other seeds of its preset."""
     unit: str = "nats"
     """Whether Training draws losses in "nats" or as "perplexity"."""
     mean: bool = False
@@ -113,8 +115,6 @@ class Selection:
     """Whether positions are read on Circuits as if there were no norm."""
     log: bool = False
     """Whether steps stand on a logarithmic axis."""
-    beside: tuple[str, ...] | None = None
-    """Runs laid beside this one on Phases; None means the other seeds of its preset."""
     phase: str = ""
     """The curve whose turn Phases is about; empty means the one that says most of an induction circuit."""
     since: bool = False
@@ -155,7 +155,7 @@ def _text(name: str, value: Any) -> str:
         return " ".join(head_label(*head) for head in value)
     if name == "cards":
         return " ".join(value)
-    return ("/".join(value) or "/") if name in ("beside", "over") else str(value)
+    return ("/".join(value) or "/") if name == "over" else str(value)
 
 
 def from_query(query: dict[str, str]) -> Selection:
@@ -168,8 +168,8 @@ def from_query(query: dict[str, str]) -> Selection:
         try:
             if field.name == "off":
                 found["off"] = tuple(dict.fromkeys(parse_head(part) for part in text.split()))
-            elif field.name in ("beside", "over"):
-                found[field.name] = tuple(dict.fromkeys(name for name in text.split("/") if name))
+            elif field.name == "over":
+                found["over"] = _names(text)
             elif field.name == "cards":
                 found["cards"] = tuple(dict.fromkeys(text.split()))
             elif field.name in SWITCHES:
@@ -183,7 +183,14 @@ def from_query(query: dict[str, str]) -> Selection:
     for name, known in KNOWN.items():
         if found.get(name) not in known:
             found.pop(name, None)
+    if "beside" in query and "compare" not in found:  # as Phases wrote it until it had the comparison of all pages
+        first, *rest = _names(query["beside"]) or (None,)
+        found |= {"alone": True} if first is None else {"compare": first, "over": tuple(rest)}
     return Selection(**found)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in text.split("/") if name))
 
 
 def read() -> Selection:
@@ -248,7 +255,7 @@ def turn_to(page: str) -> None:
 
 def open_run(run: str | None) -> None:
     """Turn to another run, None to the newest: what belonged to the old one stays behind, the prompt travels along."""
-    update(run=run, step=None, layer=None, head=None, off=(), token=None, other_step=None, guess="", beside=None,
+    update(run=run, step=None, layer=None, head=None, off=(), token=None, other_step=None, guess="", alone=False,
            phase="", path="", tensor="", cards=not_verdicts())  # fmt: skip
 
 

@@ -56,6 +56,23 @@ def film_of(
     asked: bool, apart: bool = False,
 ) -> Film:  # fmt: skip
     """A timeline with its film in it, or `apart`: then what a new snapshot sends again is one of its pieces."""
+    size, reel, left = _film(run, steps, shown, see, asked)
+    return _packed(trace, steps, shown, size, reel, left, apart)
+
+
+def whole_film(
+    run: Run, trace: xr.Dataset, steps: list[int], shown: PromptPatterns, see: Callable[[int], PromptPatterns],
+    asked: bool,
+) -> bytes | None:  # fmt: skip
+    """The timeline with its film in it; None, and nothing is packed, where some snapshot is not filmed."""
+    size, reel, left = _film(run, steps, shown, see, asked)
+    return None if left else _packed(trace, steps, shown, size, reel, left, apart=False).blob
+
+
+def _film(
+    run: Run, steps: list[int], shown: PromptPatterns, see: Callable[[int], PromptPatterns], asked: bool
+) -> tuple[int, Reel, int]:  # fmt: skip
+    """The size of a frame, all frames there are, and how many snapshots are left."""
     size = scrubber.resolution(
         max(max(pair) for pair in shown.sizes), shown.thumbs.shape[0] * shown.thumbs.shape[1], len(steps)
     )
@@ -64,6 +81,12 @@ def film_of(
     if asked or cheap(run, shown, missing):
         _shoot(shown, see, missing, size, reel)
         missing = []
+    return size, reel, len(missing)
+
+
+def _packed(
+    trace: xr.Dataset, steps: list[int], shown: PromptPatterns, size: int, reel: Reel, left: int, apart: bool
+) -> Film:  # fmt: skip
     filmed = tuple(step for step in steps if step in reel)
     rows = tuple(nearest_row(trace["step"].values, step) for step in steps)
     measures = tuple(head_scores.head_measures(trace))
@@ -72,7 +95,7 @@ def film_of(
     timeline = _blob(looks, tuple(steps), filmed, rows, measures, roles.labels(), name, trace, shown, reel)
     pieces = [filmed[i : i + scrubber.REEL] for i in range(0, len(filmed), scrubber.REEL)] if apart else []
     reels = [_piece(piece, i * scrubber.REEL, name, reel) for i, piece in enumerate(pieces)]
-    return Film(timeline, reels, len(missing))
+    return Film(timeline, reels, left)
 
 
 def loss_of(trace: xr.Dataset, rows: list[int]) -> tuple[str, np.ndarray]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,6 +17,7 @@ from dashboard.loading.recorded_prompts import Prompts
 from dashboard.shared import choosers, patterns, prompts, switches
 from dashboard.shared.asking import asked
 from dashboard.shared.mount import draw
+from dashboard.state import MOST_OVER
 from tracer.measures.aliases import Head
 from tracer.pictures import headmap, versus
 from tracer.pictures.payload import visible
@@ -69,6 +70,43 @@ def other_step(steps: list[int], step: int) -> int:
     """The one of these steps that is nearest to the chosen one, and until one is chosen to `step`."""
     chosen = state.read().other_step
     return steps[nearest_row(steps, step if chosen is None else chosen)]
+
+
+def choose_several(run: Run, unasked: Sequence[str] = ()) -> list[Run]:
+    """Further runs that a page lays beside this one, those that can be opened; the first is what other pages compare.
+
+    `unasked`: names of those that are laid there until somebody chooses.
+    """
+    others = [other.name for other in loading.runs() if other.name != run.name]
+    parent = (run.meta.get("parent") or {}).get("run")
+    others.sort(key=lambda name: name != parent)  # a fork lies over its parent
+    chosen = _several(run, unasked)
+    others += [name for name in chosen if name not in others]
+
+    def choose(names: list[str]) -> None:
+        nobody = {"alone": not names} if unasked else {}
+        state.update(compare=names[0] if names else None, over=tuple(names[1:]), **nobody)
+
+    names = st.multiselect(
+        "Compare with", others, placeholder="no other run", disabled=not others, max_selections=MOST_OVER - 1,
+        format_func=lambda name: f"{name} (parent)" if name == parent else name,
+        **state.control("compare_box", chosen, choose),
+    )  # fmt: skip
+    opened = []
+    for name in names:
+        try:
+            opened.append(loading.run(name))
+        except (ValueError, OSError) as error:
+            st.text(str(error))
+    return opened
+
+
+def _several(run: Run, unasked: Sequence[str]) -> list[str]:
+    """The names that are chosen, or those unasked."""
+    selection = state.read()
+    chosen = dict.fromkeys((selection.compare, *selection.over))
+    names = [name for name in chosen if name is not None and name != run.name]
+    return (names or ([] if selection.alone else [*unasked]))[: MOST_OVER - 1]
 
 
 def choose_other(run: Run, steps: list[int], prompt: bool = True, *, place: DeltaGenerator) -> None:
@@ -312,8 +350,8 @@ def _draw_moved(shown: PromptPatterns, other: Other, focus: Head, beside: compar
         st.markdown(f"**{theme.head_label(*first)}** differs most: on average a token looks elsewhere with "
                     f"**{100 * most:.0f} %** of its attention.")  # fmt: skip
         st.caption("The number of a head is the mean over queries of the total variation distance of its two patterns, "
-                   "half the sum of |B − A| over keys: 0 when they are equal, 1 when they share no key. "
-                   "Click a head to see where it differs.")  # fmt: skip
+                   "half the sum of |B − A| over keys: 0 when they are equal, 1 when they share no key.",
+                   help="Click a head to see where it differs.")  # fmt: skip
 
 
 def _notes(beside: comparison.Partners, shape: tuple[int, ...]) -> list[list[str]]:

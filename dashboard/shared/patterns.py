@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import streamlit as st
@@ -40,10 +41,12 @@ def draw_whole(shown: PromptPatterns, head: Head, before: PromptPatterns | None 
 def _draw_title(title: str, shown: PromptPatterns, head: Head, before: PromptPatterns | None) -> str:
     """The heading with the head's switch and, with heads off, what is shown of the pattern."""
     with st.container(key="pattern_head", horizontal=True, vertical_alignment="center", gap="small"):
-        st.header(title, anchor=False, width="content")
         if before is None:
+            st.header(title, anchor=False, width="content")
             return "now"
-        switches.draw_switch(head, key="switch_focus")
+        # not at the switch itself: what opens above that covers the loss that it changes
+        st.header(title, anchor=False, width="content", help=switches.OFF)
+        switches.draw_switch(head, key="switch_focus", help="")
         if not shown.off:
             return "now"
         return st.segmented_control(
@@ -115,7 +118,7 @@ def _draw(shown: PromptPatterns, head: Head, window: Window, before: PromptPatte
     filmed = None if what == "before" else head  # a film is of now
     picture = pattern.picture(blob, max_size=SIZE, head=filmed, locked=locked, text=not own)
     draw(picture, key="pattern", on_change=lambda cell: hold("lock", shown, cell))
-    with st.container(key="exact"):
+    with st.container(key="exact"), st.container(key="only_here_exact") if locked is None else nullcontext():
         st.text(_exactly(shown, head, locked))
 
 

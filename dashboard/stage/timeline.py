@@ -104,9 +104,9 @@ def serve_film(run: Run, trace: xr.Dataset, shown: PromptPatterns, see: Callable
     much."""
     steps = run.steps if prompts.can_read(run) else recorded_prompts.prompts(run).steps
     asked = st.session_state.get("film_of") == shown.look
-    film = prompt_film.film_of(run, trace, steps, shown, see, asked)
-    if not film.left:
-        serve("film", key="film_beside", data=film.blob)
+    film = prompt_film.whole_film(run, trace, steps, shown, see, asked)
+    if film is not None:
+        serve("film", key="film_beside", data=film)
 
 
 def _draw(run: Run, blob: bytes, steps: list[int], head: Head | None, measure: str | None) -> None:

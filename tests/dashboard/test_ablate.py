@@ -40,7 +40,7 @@ def metrics(app: AppTest) -> list[tuple[str, str]]:
 def test_with_every_head_on_the_page_says_what_to_do(open_page: Open) -> None:
     app = open_page("ablate", run="tiny")
     assert [label for label, _ in metrics(app)] == ["All heads on", "All heads on"]
-    assert "Switch one off" in written(app)
+    assert "Switch a head off" in written(app)
     assert app.button(key="preset Control: as many others").disabled
     assert app.button(key="preset Induction heads").disabled  # 30 steps are too few for one
 

@@ -15,12 +15,15 @@ def page() -> None:
         st.caption("c **b**")
         with st.container(key="heading"):
             st.title("left out")
+        with st.container(key="only_here_how"):
+            st.caption("Click it.")
         left, right = st.columns(2)
         with right:
             st.metric("Loss", "1.2", "3")
             st.columns(2)[1].text("<b>")
         left.selectbox("Measure", ["a", "b"], format_func=str.upper, key="measure_box")
         st.segmented_control("Axis", ["linear", "log"], default="log", required=True)
+        st.multiselect("Compare with", ["seed1", "seed2", "seed3"], default=["seed1", "seed3"])
         st.segmented_control("Hidden", ["x"], default="x", label_visibility="collapsed")
         with st.expander("Folded"):
             st.text("not seen")
@@ -60,6 +63,7 @@ def test_what_a_page_drew() -> None:
         {"kind": "fact", "label": "Loss", "text": "1.2", "note": "3", "at": (row, 1)},
         {"kind": "text", "text": "<b>", "at": (row, 1)},
         {"kind": "choice", "label": "Axis", "value": "log", **rest},
+        {"kind": "choice", "label": "Compare with", "value": "seed1, seed3", **rest},
         {"kind": "markdown", "text": "A *card*", **rest},
         {"kind": "code", "text": "x = 1", **rest},
         {"kind": "markdown", "text": "The numbers", **rest},

@@ -25,8 +25,8 @@ Open = Callable[..., AppTest]
         ({"raw": True}, {"raw": "True"}),
         ({"unit": "perplexity", "setting": "64 wide"}, {"unit": "perplexity", "setting": "64 wide"}),
         ({"log": True, "since": True}, {"log": "True", "since": "True"}),
-        ({"beside": ("demo-1", "my run, 2")}, {"beside": "demo-1/my run, 2"}),
-        ({"beside": ()}, {"beside": "/"}),
+        ({"compare": "a", "over": ("demo-1", "my run, 2")}, {"compare": "a", "over": "demo-1/my run, 2"}),
+        ({"alone": True}, {"alone": "True"}),
         ({"across": "effect", "up": "layer", "colour": "sink"}, {"across": "effect", "up": "layer", "colour": "sink"}),
         ({"phase": "previous_token", "path": "late"}, {"phase": "previous_token", "path": "late"}),
         ({"guess": "everything", "tour": 5}, {"guess": "everything", "tour": "5"}),
@@ -44,7 +44,7 @@ def test_a_choice_and_its_link(chosen: dict[str, Any], query: dict[str, str]) ->
         ({"unit": "bits"}, {}),
         ({"into": "o", "path": "back", "guess": "all"}, {}),
         ({"raw": "yes", "log": "1", "since": "true"}, {}),
-        ({"beside": "a//b/a/"}, {"beside": ("a", "b")}),
+        ({"compare": "c", "over": "a//b/a/"}, {"compare": "c", "over": ("a", "b")}),
         ({"into": "v", "path": "loss", "phase": "somebodys"}, {"into": "v", "phase": "somebodys"}),
     ],
 )
@@ -53,11 +53,23 @@ def test_a_damaged_link(query: dict[str, str], found: dict[str, Any]) -> None:
 
 
 def test_a_link_that_would_be_too_long_leaves_the_runs_out() -> None:
-    assert state.to_query(Selection(beside=("x" * 3000, "y" * 3000), log=True)) == {"log": "True"}
+    assert state.to_query(Selection(over=("x" * 3000, "y" * 3000), log=True)) == {"log": "True"}
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({"beside": "a//b/a/"}, {"compare": "a", "over": ("b",)}),
+        ({"beside": "/"}, {"alone": True}),
+        ({"beside": "a", "compare": "c"}, {"compare": "c"}),
+    ],
+)
+def test_an_old_link_of_phases_opens_what_it_opened(query: dict[str, str], found: dict[str, Any]) -> None:
+    assert state.from_query(query) == Selection(**found)
 
 
 def test_another_run_leaves_behind_what_belonged_to_the_old_one(open_page: Open) -> None:
-    app = open_page("circuits", run="gone", guess="nothing", beside=("a",), phase="induction", path="late", into="v")
+    app = open_page("circuits", run="gone", guess="nothing", alone=True, phase="induction", path="late", into="v")
     assert app.session_state["selection"].run == "gone"  # a run that is not there is refused, and nothing is lost
     app.selectbox(key="run_box").set_value("tiny").run()
     assert app.session_state["selection"] == Selection(run="tiny", into="v")

@@ -13,7 +13,7 @@ from dashboard import jobs
 from dashboard.jobs import Started
 from dashboard.shared.mount import DRAWN
 from dashboard.views.phases import data as loading
-from dashboard.views.phases.order import basis, circuit, dated, no_events, sureness
+from dashboard.views.phases.order import basis, by_unit, circuit, dated, no_events, sureness
 from dashboard.views.phases.seeds import alike, said, table
 from tests.dashboard.test_links import parts, reopened
 from tests.dashboard.words import shown, was_drawn
@@ -47,13 +47,12 @@ FLAT = Curve("icl_score", STEPS, ZERO, None)
 @pytest.mark.parametrize(
     ("curves", "expected"),
     [
-        ([previous(100), induction(200)], "Previous-token head L0H1 changed **before** induction head L1H2, at step "
-         "125 against step 225. The 95 % intervals of these dates, 120 to 130 and 220 to 230, do not overlap."),
-        ([previous(200), induction(100)], "Previous-token head L0H1 changed **after** induction head L1H2, at step 225 "
-         "against step 125. The 95 % intervals of these dates, 220 to 230 and 120 to 130, do not overlap."),
-        ([previous(100), induction(110)], "**The order is not known**: previous-token head L0H1 changed at step 125 "
-         "against step 135 for induction head L1H2, and the 95 % intervals of these dates overlap (120 to 130 and 130 "
-         "to 140)."),
+        ([previous(100), induction(200)], "Previous-token head L0H1 changed **before** induction head L1H2: their "
+         "95 % intervals do not overlap."),
+        ([previous(200), induction(100)], "Previous-token head L0H1 changed **after** induction head L1H2: their "
+         "95 % intervals do not overlap."),
+        ([previous(100), induction(110)], "**The order is not known**: the 95 % intervals of previous-token head "
+         "L0H1 and induction head L1H2 overlap."),
         ([previous(100), Curve("induction", STEPS, ZERO, None, ((1, 0),))],
          "**Cannot be said**: no change was found of induction head L1H0. **Weak**: induction head L1H0 ends at 0.00; "
          "heads are called so above 0.4."),
@@ -83,7 +82,7 @@ def test_the_strongest_head_is_called_weak_where_it_is_below_what_roles_ask_for(
     values = np.interp(STEPS, [200, 250], [0.0, 0.32])
     faint = Curve("induction", STEPS, values, phase_change(STEPS, values), ((1, 2),))
     said = circuit([previous(100), faint])
-    assert said.startswith("Previous-token head L0H1 changed **before** induction head L1H2, at step 125 against")
+    assert said.startswith("Previous-token head L0H1 changed **before** induction head L1H2: their")
     assert said.endswith("overlap. **Weak**: induction head L1H2 ends at 0.32; heads are called so above 0.4.")
 
 
@@ -91,17 +90,16 @@ def test_how_sure_each_change_is() -> None:
     changed = events([induction(260), previous(100), rises("val_loss", 90, 150), rises("entropy", 130, 190), FLAT])
     assert [curve.name for curve in changed] == ["val_loss", "previous_token", "entropy", "induction"]
     assert [sureness(changed, i) for i in range(4)] == [
-        "Not separated from 2. Before or after event 3? That depends on the unit.",
-        "Not separated from 1. Before or after event 3? That depends on the unit.",
-        "Before or after events 1 and 2? That depends on the unit.", "Separate from all others.",
+        "Not separated from 2.", "Not separated from 1.", "", "Separate from all others.",
     ]  # fmt: skip
+    assert by_unit(changed) == "The unit decides the order of 1 and 3; 2 and 3." and by_unit(changed[:2]) == ""
     assert sureness(changed[:2], 0) == "Not separated from any other."
     assert sureness(changed[:1], 0) == ""
 
 
 def test_a_date_with_its_interval() -> None:
     change = PhaseChange(50, 100, 450, 90, 1200, 6.962, -3.424)
-    assert dated(Curve("val_loss", STEPS, ZERO, change)) == "95 % interval 90 to 1,200"
+    assert dated(Curve("val_loss", STEPS, ZERO, change)) == "100 <small>(90–1,200)</small>"
 
 
 def test_what_is_no_event_is_said_with_its_reason() -> None:
@@ -294,7 +292,7 @@ def test_nothing_found_is_said_with_how_many_points(open_page, copy_run) -> None
         in words(app)
     )
     shown = page_html(app)
-    assert "Changed gradually or not at all, with no sudden step: Held-out loss" in shown
+    assert "No sudden step: Held-out loss" in shown
     assert "Too few values for a change: K-composition" in shown
 
 
@@ -349,7 +347,12 @@ def test_other_seeds_of_the_preset_are_laid_beside(open_page, small_run, copy_ru
     assert app.multiselect[0].value == ["seed1"]
     assert 'scope="col">seed1</th>' in page_html(app)
     app.multiselect[0].set_value([]).run()
-    assert "seed1" not in page_html(app)
+    assert "seed1" not in page_html(app) and app.session_state["selection"].alone
+    app.multiselect[0].set_value(["other", "seed1"]).run()
+    chosen = app.session_state["selection"]
+    assert (chosen.compare, chosen.over, chosen.alone) == ("other", ("seed1",), False), "as on every page"
+    again = open_page("training", run="tiny", compare=chosen.compare, over=chosen.over)
+    assert again.multiselect[0].value == ["other", "seed1"]
 
 
 def test_runs_beside_are_one_a_seed(small_run, copy_run) -> None:
@@ -407,7 +410,7 @@ def test_what_a_phase_did_is_shown_by_head(open_page, turning, sent) -> None:
     steps = turning.trace.step.values
     app = open_page("phases", run="turning", layer=0, head=0)
     dates = [round((steps[i - 1] + steps[i]) / 2) for i in (3, 6)]
-    assert f"at step {dates[0]} against step {dates[1]}" in words(app)
+    assert all(f'"when">{date} <small>(' in page_html(app) for date in dates)
     assert app.session_state["phase_box"] == "induction"
     head, _, _ = sent(app, "undoing_lines")
     assert head["labels"] == ["the phase", "L0H0 off"]

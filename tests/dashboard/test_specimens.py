@@ -176,6 +176,7 @@ def test_a_card_shows_the_run_at_both_ends_and_its_curves(open_page: Open, elsew
     np.testing.assert_allclose(drawn[0], trace["entropy"].values[:, 0, 0], atol=1e-3)
     np.testing.assert_allclose(drawn[1], np.log(np.arange(2, 17)).mean(), atol=1e-3)
     assert cue["scale"]["chance"] == pytest.approx(0.089 * 32 / 31)
+    assert cue["scale"]["mark"] == "published end 0.089, without its first row"  # and then 0.092, as the line stands
     head, arrays, _ = sent(app, f"{name} looks")
     drawn = arrays["lines"] / 65534 * (head["hi"] - head["lo"]) + head["lo"]
     expected = [trace[k].values[:, 0, 0] for k in ("current_token", "previous_token")]

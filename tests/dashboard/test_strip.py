@@ -10,7 +10,7 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from dashboard.loading import head_scores
+from dashboard.loading import head_scores, prompt_film
 from dashboard.shared.mount import DRAWN
 from tests.dashboard.test_switches import OFF, PROMPT, TOKENS, cut, read
 from tests.dashboard.words import captions, labels, was_drawn, written
@@ -48,9 +48,12 @@ def test_every_head_is_there_at_the_chosen_step(page: str, small_run: Run, open_
 
 @pytest.mark.parametrize("off", [(), (OFF,)])
 def test_play_has_every_snapshot_and_waits_for_none_with_heads_off(
-    off: tuple[Any, ...], small_run: Run, open_page: Open, sent: Any
+    off: tuple[Any, ...], small_run: Run, open_page: Open, sent: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
+    if off:
+        monkeypatch.setattr(prompt_film, "_packed", None)  # what is not sent is not packed either
     app = open_page("training", run="tiny", prompt=PROMPT, off=off)
+    assert not app.exception
     if off:
         assert "film_beside" not in was_drawn(app)
         return

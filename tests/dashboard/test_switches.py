@@ -16,6 +16,7 @@ from streamlit.testing.v1 import AppTest
 import tracer
 from dashboard import state
 from dashboard.loading import ablation, prompt_attention, prompt_tokens
+from dashboard.shared import switches
 from dashboard.shared.export import data as taking
 from dashboard.shared.mount import DRAWN
 from tests.dashboard.words import captions, labels, shown, was_drawn, written
@@ -95,6 +96,9 @@ def test_all_on_says_one_number_each(open_page: Open, small_run: Run) -> None:
     app = open_page("heads", run="tiny", prompt=PROMPT)
     told = cue(app, "guesses")
     assert told["before"] is told["was"] is None and len(told["words"]) == len(told["shares"]) == 5
+    title = next(one for one in app.header if one.value.endswith("on this prompt") and one.value.startswith("L"))
+    explained = title.proto.help, app.button(key="switch_focus").help
+    assert explained == (switches.OFF, ""), "what opens above a switch covers the loss that it changes"
     assert "All heads on" not in labels(app) and app.session_state["selection"].off == ()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -44,6 +45,13 @@ def test_facts_follow_the_chosen_step(open_page, small_run):
     shown = facts(open_page("training", run="tiny", step=10))
     assert shown["Step"] == ("10", "of 30")
     assert shown["Training loss"][0] == f"{float(small_run.trace.train_loss.sel(step=10)):.3f}"
+
+
+def test_what_a_click_does_is_said_in_a_help_which_no_file_holds(open_page):
+    app = open_page("training", run="tiny")
+    assert not [one.value for one in app.caption if re.search("click|move the step", one.value, re.I)]
+    helps = [one.proto.help for one in app.caption]
+    assert any("Click one" in said for said in helps) and not app.exception
 
 
 def test_loss_holds_both_lines_and_the_loss_of_knowing_nothing(open_page, small_run, sent):

@@ -54,10 +54,10 @@ def _film(run: Run, trace: xr.Dataset, shown: PromptPatterns) -> bytes | None:
     steps = recorded_prompts.prompts(run).steps if isinstance(name, str) else run.steps
     if len(steps) < 2:
         return None
-    film = prompt_film.film_of(
+    film = prompt_film.whole_film(
         run, trace, steps, shown, lambda step: recorded_prompts.of_prompt(run, step, str(name)), False
     )
-    return None if film.left or len(film.blob) > LONGEST_FILM else film.blob
+    return None if film is None or len(film) > LONGEST_FILM else film
 
 
 def page(

@@ -17,7 +17,7 @@ from tracer.pictures.taken import Block
 
 MOST_ROWS = 200
 """Of a table, in a file."""
-LEFT_OUT = ("heading", "health_look", "specimen-contents", "all_cards", "runs_over", "switch", "all_on")
+LEFT_OUT = ("heading", "health_look", "specimen-contents", "all_cards", "runs_over", "switch", "all_on", "only_here")
 """Keys, by how they begin, of what a file says elsewhere or what works on the page only."""
 PLACES = ("health_step", "health_head")
 """Of buttons that say when and where."""
@@ -104,6 +104,9 @@ def _blocks(delta: Any, key: str) -> list[dict[str, Any]]:
         case "button":
             return [{"kind": "place" if key.startswith(PLACES) else "button", "text": of.label}]
         case "selectbox" | "button_group" if not of.label_visibility.value and of.label != "Run":
+            value = text_in(of.id)
+            return [{"kind": "choice", "label": of.label, "value": value}] if value else []
+        case "multiselect" if not of.label_visibility.value:
             value = text_in(of.id)
             return [{"kind": "choice", "label": of.label, "value": value}] if value else []
         case "text_area":

@@ -63,9 +63,8 @@ def draw_costs(run: Run, setup: Setup) -> None:
     if note:
         st.caption(theme.sentence(f"{note}: measured on the text kept with the run"))
     if found is None:
-        st.info(
-            "Every head is on. Switch one off, or take a set: the numbers change at once.", icon=":material/touch_app:"
-        )
+        with st.container(key="only_here_switch"):
+            st.info("Switch a head off, or take a set: the numbers change at once.", icon=":material/touch_app:")
         return
     main = ablation.batches(setup.opened).main(setup.mode).name
     cost, guess = found[main], choosers.scale("repeat_loss", run).chance

@@ -62,8 +62,9 @@ def draw_card(run: Run, setup: Setup, trace: xr.Dataset) -> None:
             st.button(
                 f"Put {label} to the tests", key="verdict", icon=":material/fact_check:",
                 on_click=lambda: state.update(cards=(*state.not_verdicts(), asked)),  # one verdict at a time
+                help=f"{_tests()}.",
             )  # fmt: skip
-            st.caption(f"Is it an induction head? {_tests()}.", width="content")
+            st.caption("Is it an induction head?", width="content")
         return
     tests, wrong = proving.own_tests()
     if wrong:

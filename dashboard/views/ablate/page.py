@@ -118,7 +118,8 @@ def _draw_tabs(run: Run, setup: Setup, trace: xr.Dataset) -> None:
 def _draw_effect(run: Run, setup: Setup) -> None:
     """Where in the sequence, against chance, and on the other heads."""
     if not setup.off:
-        st.caption("Every head is on: switch one off in the grid above.")
+        with st.container(key="only_here_effect"):
+            st.caption("Every head is on: switch one off in the grid above.")
         return
     left, right = st.columns(2, gap="large")
     with left:
@@ -179,11 +180,11 @@ def _draw_switches(
         _preset("Control: as many others", control,
                 "A control: as many heads of the same layers, those with the lowest score",
                 "A control. Switch some heads off first, in layers that have as many others")  # fmt: skip
-    mode = st.segmented_control(
+    st.segmented_control(
         "Replace output with", list(MODES), required=True, format_func=str.capitalize,
         **state.control("mode_box", state.read().mode, lambda mode: state.update(mode=mode)),
+        help="\n\n".join(f"**{name.capitalize()}**: {what}" for name, what in MODES.items()),
     )  # fmt: skip
-    st.caption(MODES[mode or "zero"])
     st.toggle(
         "Freeze attention patterns",
         **state.control("frozen_box", state.read().frozen, lambda frozen: state.update(frozen=frozen)),

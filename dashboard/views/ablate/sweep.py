@@ -43,7 +43,7 @@ def draw_sweep(run: Run, setup: Setup) -> None:
     if (own := choose_metric(run)) is not None:
         draw_own_heads(own, setup)
         return
-    st.caption(f"The change in loss, in nats a token, when only that head is off. {head_sets.REDUNDANCY}")
+    st.caption("The change in loss, in nats a token, when only that head is off.")
     model = setup.model
     n_heads = sum(model.heads_of_layers)
     passes = n_heads * (DRAWS if setup.mode == "resample" else 1)
@@ -60,6 +60,7 @@ def draw_sweep(run: Run, setup: Setup) -> None:
             )  # fmt: skip
             draw(picture, key=f"sweep_{name}")
             st.caption(_sure(swept))
+    st.caption(head_sets.REDUNDANCY)
     if any(np.isfinite(swept.low).any() for swept in found.values()):
         n = max(int(np.isfinite(swept.effect).sum()) for swept in found.values())
         st.caption(

@@ -152,12 +152,10 @@ def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, focus: H
     }
     scale, known = _scale(measure, run, values[measure]), choosers.measure_of(run, measure)
     chance = "" if scale.chance is None else f" By chance it is {theme.fmt(scale.chance, known)}."
-    said = "Click a head to read its passages, a column to sort by it."
-    if state.read().off:
-        said = "Recorded with every head on."
+    said = " Recorded with every head on." if state.read().off else ""
     with st.container(key="ranking_said"):
         st.caption(f"{theme.unmarked(known.label)}, measured on {theme.unmarked(choosers.probe(run, measure))}."
-                   f"{chance} {said}")  # fmt: skip
+                   f"{chance}{said}", help="Click a head to read its passages, a column to sort by it.")  # fmt: skip
     by = values[measure]
     if measure == "induction":
         by = head_scores.above_control(trace, step)

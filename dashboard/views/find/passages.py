@@ -95,8 +95,9 @@ def draw_passages(
     note = f" Not held-out text: {found.text.note}." if found.text.note else ""
     with st.container(key="passages_said"):
         st.caption(
-            f"{searched} {n} {found.text.what}, {tokens:,} tokens, {looks:,} of them with such a look. "
-            f"The number of a passage is its {SCORES[kind]}, on average {was}{_mean(found, kind, head)}.{note}"
+            f"{searched} {n} {found.text.what}, {tokens:,} tokens. "
+            f"The number: {SCORES[kind]}, on average {was}{_mean(found, kind, head)}.{note}",
+            help=f"{looks:,} of the tokens have such a look.",
         )
     shown = finding.shown(found, kind, head)
     picture = passages.picture(

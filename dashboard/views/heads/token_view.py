@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import streamlit as st
 
 from dashboard import state, theme
@@ -78,5 +80,5 @@ def _draw_exact(run: Run, shown: PromptPatterns, head: Head, token: int | None) 
             most = int(weighted.argmax())
             line += "" if most == best else f". Value-weighted, most goes {link(most)} {weighted[most]:.6f}"
         line += "."
-    with st.container(key="exactly"):
+    with st.container(key="exactly"), st.container(key="only_here_exactly") if token is None else nullcontext():
         st.text(line)

@@ -42,7 +42,8 @@ def draw_why(run: Run, shown: PromptPatterns, head: Head, near: DeltaGenerator) 
     label, at = theme.head_label(*head), patterns.pinned(shown)
     st.header(f"Why {label} looks there", anchor="why")
     if at is None or at[1] > at[0] or at[0] >= len(shown.strings):
-        st.caption("Click a cell of the pattern to see who wrote its query and its key.")
+        with st.container(key="only_here_why"):
+            st.caption("Click a cell of the pattern to see who wrote its query and its key.")
         return
     place = run, shown.step, tokens
     try:

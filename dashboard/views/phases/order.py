@@ -21,7 +21,9 @@ STYLE = """<style>
 .events .n { position: absolute; left: 0; top: .5rem; width: 1.4rem; font-weight: 600; opacity: .75; }
 .events b { font-weight: 600; }
 .events .when { float: right; padding-left: .8rem; font-weight: 550; }
+.events .when small { display: inline; font-weight: 400; }
 .events small { display: block; font-size: .8rem; opacity: .72; }
+.events .head { padding: 0 0 .3rem !important; text-align: right; font-size: .8rem; opacity: .72; }
 .events .none { padding-left: 0 !important; opacity: .72; border: 0; font-size: .85rem; }
 </style>"""
 
@@ -44,14 +46,17 @@ def draw_order(
     st.header("Order of events", anchor=False)
     if said := NONE if none_stands_out else circuit(found, smeared_keys):
         st.markdown(said)
-    rows = [
-        f'<li><span class="n">{i + 1}</span><span class="when">step {_mid(curve):,}</span><b>{escape(curve.label)}</b>'
-        f"<small>{escape(dated(curve))}. {escape(sureness(changed, i))}</small></li>"
+    rows = ['<li class="head">Step (95 % interval)</li>'] * bool(changed)
+    rows += [
+        f'<li><span class="n">{i + 1}</span><span class="when">{dated(curve)}</span><b>{escape(curve.label)}</b>'
+        f"<small>{escape(sureness(changed, i))}</small></li>"
         for i, curve in enumerate(changed)
     ]
+    if units := by_unit(changed):
+        rows.append(f'<li class="none">{escape(units)}</li>')
     still = [c for c in found if c.change is None and not c.undated]
     for words, enough in (
-        ("Changed gradually or not at all, with no sudden step", True),
+        ("No sudden step", True),
         ("Too few values for a change", False),
     ):
         if labels := [c.label for c in still if (len(c.steps) >= FEWEST) == enough]:
@@ -60,7 +65,6 @@ def draw_order(
     if not changed and (n := points(found)) >= FEWEST:
         st.markdown(f"**No event**: among {n} recorded steps the detector found no curve that changed.")
     st.html(f'{STYLE}<ol class="events">{"".join(rows)}</ol>')
-    st.caption(basis(found))
 
 
 def no_events(found: list[Curve], warmup: float | None = None) -> list[str]:
@@ -126,26 +130,21 @@ def _came_first(found: list[Curve], smeared_keys: bool) -> str:
         parts = [f"no change was found of {' and '.join(never)}"] * bool(never)
         parts += [f"{lower(label)} is not dated ({why})" for label, why in whys.items() if why]
         return f"**Cannot be said**: {'; '.join(parts)}."
-    steps = f"at step {one.change.midpoint:,} against step {two.change.midpoint:,}"
-    dates = f"{interval(one.change)} and {interval(two.change)}"
     known = order(one, two)
     if known == "overlap":
-        return (
-            f"**The order is not known**: {lower(one.label)} changed {steps} for {lower(two.label)}, and the 95 % "
-            f"intervals of these dates overlap ({dates})."
-        )
-    words = f"{one.label} changed **{known}** {lower(two.label)}"
-    return f"{words}, {steps}. The 95 % intervals of these dates, {dates}, do not overlap."
+        both = f"{lower(one.label)} and {lower(two.label)}"
+        return f"**The order is not known**: the 95 % intervals of {both} overlap."
+    return f"{one.label} changed **{known}** {lower(two.label)}: their 95 % intervals do not overlap."
 
 
 def dated(curve: Curve) -> str:
-    """What the chart beside it does not say: how sure the date is."""
+    """The date and its 95 % interval, as HTML."""
     assert curve.change is not None
-    return f"95 % interval {interval(curve.change)}"
+    return f"{curve.change.midpoint:,} <small>({curve.change.low:,}–{curve.change.high:,})</small>"
 
 
 def sureness(changed: list[Curve], i: int) -> str:
-    """Which changes this one is apart from, by their numbers: where not, their dates overlap or the unit decides."""
+    """Which changes this one is apart from, by their numbers; empty where that depends on the unit: `by_unit`."""
     here = changed[i]
     others = [j for j in range(len(changed)) if j != i]
     found = {j: order(changed[j], here) for j in others}
@@ -156,10 +155,14 @@ def sureness(changed: list[Curve], i: int) -> str:
         return "Separate from all others."
     if len(unsure) == len(others):
         return "Not separated from any other."
-    said = [f"Not separated from {_numbers(unsure)}."] if unsure else []
-    which = f"event{'s' * (len(units) > 1)} {_numbers(units)}" if units else ""
-    said += [f"Before or after {which}? That depends on the unit."] if which else []
-    return " ".join(said)
+    return f"Not separated from {_numbers(unsure)}." if unsure else ""
+
+
+def by_unit(changed: list[Curve]) -> str:
+    """The pairs of changes, by their numbers, of which the unit decides what came first."""
+    n = range(len(changed))
+    pairs = [f"{i + 1} and {j + 1}" for i in n for j in n[i + 1 :] if order(changed[j], changed[i]) == "units"]
+    return f"The unit decides the order of {'; '.join(pairs)}." if pairs else ""
 
 
 def window(curve: Curve) -> str:
@@ -169,11 +172,6 @@ def window(curve: Curve) -> str:
 
 def interval(change: PhaseChange) -> str:
     return f"{change.low:,} to {change.high:,}"
-
-
-def _mid(curve: Curve) -> int:
-    assert curve.change is not None
-    return curve.change.midpoint
 
 
 def _numbers(numbers: list[int]) -> str:

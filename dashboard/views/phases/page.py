@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import streamlit as st
 
-from dashboard import state
+from dashboard import loading, state
 from dashboard.loading import head_scores, replays
 from dashboard.shared import choosers
 from dashboard.shared.asking import asked
+from dashboard.shared.comparing import choose_several
 from dashboard.shared.glossary import terms
 from dashboard.shared.plots import plot
 from dashboard.stage import heads
 from dashboard.views.phases import data, figures
 from dashboard.views.phases.again import draw_again
 from dashboard.views.phases.losses import draw_path, draw_surfaces, go
-from dashboard.views.phases.order import draw_order, window
+from dashboard.views.phases.order import basis, draw_order, window
 from dashboard.views.phases.rows_behind import draw_rows_behind
-from dashboard.views.phases.seeds import draw_seeds
+from dashboard.views.phases.seeds import alike, draw_seeds
 from dashboard.views.phases.undoing import draw_undoing
 from tracer.analysis import training_curves
 from tracer.analysis.training_curves import Curve, events, finer
@@ -68,15 +69,17 @@ all parameters, before clipping."""
 
 def page() -> None:
     choosers.heading("Phases", "What changed when, and in which order?")
-    chooser, axis = choosers.row([1])
+    chooser, other, axis = choosers.row([6, 2], grows=1)
     with chooser:
         run = choosers.choose_run()
+    with other:
+        compared = choose_several(run, alike(run, {one.name: one for one in loading.runs()}))
     with axis:
         choosers.choose_axis()
-    choosers.tick(run, lambda: heads.slim(run, lambda: _draw(run)))
+    choosers.tick(run, lambda: heads.slim(run, lambda: _draw(run, compared)))
 
 
-def _draw(run: Run) -> None:
+def _draw(run: Run, compared: list[Run]) -> None:
     trace = choosers.recorded(run)
     if trace is None:
         return
@@ -107,12 +110,13 @@ def _draw(run: Run) -> None:
         none = head_scores.holds(trace, "induction") and training_curves.strongest(trace) is None
         smeared = run.can("recipe") and run.config.model.smear == "keys"
         draw_order(found, changed, warmup, none_stands_out=none, smeared_keys=smeared)
-        with st.expander("How is a change found, and how sure is its date?"):
+        with st.expander("How is this measured?"):
+            st.markdown(basis(found))
             st.markdown(HOW)
             st.markdown(f"**Terms**\n\n{terms('induction head', 'K-composition', 'nats')}")
     choosers.say_why_no_heads(run)
     if rows >= FEWEST:
-        draw_seeds(run, found)
+        draw_seeds(run, found, compared)
     if data.losses(run) is not None:
         _draw_closer(run, trace, found, changed)
 

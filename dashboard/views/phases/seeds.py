@@ -6,7 +6,7 @@ from html import escape
 
 import streamlit as st
 
-from dashboard import loading, state
+from dashboard import loading
 from dashboard.loading.run_summaries import settings_of
 from dashboard.views.phases import data
 from dashboard.views.phases.order import interval, lower
@@ -31,30 +31,23 @@ STYLE = """<style>
 </style>"""
 
 
-def draw_seeds(run: Run, found: list[Curve]) -> None:
-    """Nothing where no other run has a course to compare."""
-    others = {other.name: other for other in loading.runs() if other.dir.resolve() != run.dir.resolve()}
-    if not others:
+def draw_seeds(run: Run, found: list[Curve], compared: list[Run]) -> None:
+    """The runs that are laid beside this one; nothing where there is no other."""
+    if not any(other.dir.resolve() != run.dir.resolve() for other in loading.runs()):
         return
     st.header("Does the order repeat?", anchor=False)
     st.caption(
         "The same changes in other runs, each with its own heads. Compare other seeds to see whether this order always "
         "happens."
     )
-    box, beside = f"phases beside {run.name}", state.read().beside
-    chosen = [name for name in (alike(run, others) if beside is None else beside) if name in others]
-    st.multiselect(
-        "Runs beside this one", list(others), placeholder="no other run",
-        **state.control(box, chosen, lambda names: state.update(beside=tuple(names))),
-    )  # fmt: skip
     courses = {run.name: found}
-    for name in chosen:
+    for other in compared:
         try:
-            courses[name] = data.curves(others[name])
+            courses[other.name] = data.curves(other)
         except (ValueError, OSError) as error:
-            st.text(f"{name}: {error}")
+            st.text(f"{other.name}: {error}")
     if len(courses) > 1:
-        every = [run, *(others[name] for name in courses if name in others)]
+        every = [run, *(other for other in compared if other.name in courses)]
         shown = table(courses, together=_seed_alone(*every) and not no_seeds(every))
         words, dates = st.columns([5, 7], gap="large")
         words.markdown(said(list(courses.values())))

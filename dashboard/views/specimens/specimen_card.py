@@ -263,7 +263,8 @@ def _number(label: str, value: float | None) -> str:
 def _draw_pictures(specimen: Specimen, run: Run, packed: Lines) -> None:
     """The heads at both ends of training and their entropy; below it where they look, and the loss."""
     known, n_ctx, several = reading.published_entropy(specimen), run.config.model.n_ctx, packed.n_heads > 1
-    entropy = theme.Scale("Entropy", "nats", digits=3, chance=known, mark="published end")
+    mark = "" if specimen.entropy is None else f"published end {specimen.entropy[1]:.3f}, without its first row"
+    entropy = theme.Scale("Entropy", "nats", digits=3, chance=known, mark=mark)
     share = theme.Scale("Attention", digits=2, chance=uniform_one_key(Setting(n_ctx, 0, 0)), mark="even")
     top = st.columns(2 if several else [5, 5, 6], gap="medium")
     _draw_ends(specimen, run, top)

@@ -33,7 +33,7 @@ def draw_heads(run: Run, trace: xr.Dataset, beside: Run | None) -> None:
         said = "High: the head spreads its attention over many tokens. Low: it looks at one. " * (first == "entropy")
         what = "row" if heatmap else "line"
         only = f" Heatmaps are of {theme.unmarked(run.name)} alone." if heatmap and beside else ""
-        st.caption(f"{said}One {what} a head; click one to bring it into focus on every page.{only}")
+        st.caption(f"{said}One {what} a head.{only}", help="Click one to bring it into focus on every page.")
     with right:
         measure = _choose_measure(run, others) if others else first
     shown = [(left, "entropy_curves", first)] + ([(right, "measure_curves", measure)] if measure != first else [])

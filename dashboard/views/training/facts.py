@@ -204,7 +204,9 @@ def draw_samples(run: Run, step: int | None) -> None:
         return
     newest = max(s["step"] for s in samples)
     st.header("What it writes", anchor=False)
-    st.caption(f"Continuations of a held-out text, sampled at step {newest:,}. Move the step to read earlier ones.")
+    st.caption(
+        f"Continuations of a held-out text, sampled at step {newest:,}.", help="Move the step to read earlier ones."
+    )
     shown = [s for s in samples if s["step"] == newest][:MOST_SAMPLES]
     with st.container(gap="xxsmall"):
         st.caption("It is given")

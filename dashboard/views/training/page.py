@@ -10,8 +10,8 @@ import streamlit as st
 from dashboard import loading, state, theme
 from dashboard.loading import head_scores, replays
 from dashboard.shared import choosers
+from dashboard.shared.comparing import choose_several
 from dashboard.stage import heads
-from dashboard.state import MOST_OVER
 from dashboard.views.training.curve_lines import draw_lines, thinned
 from dashboard.views.training.every_head import draw_heads
 from dashboard.views.training.facts import draw_divergence, draw_facts, draw_samples
@@ -53,38 +53,10 @@ def page() -> None:
     with chooser:
         run = choosers.choose_run()
     with other:
-        compared = _choose_compared(run)
+        compared = choose_several(run)
     with axis:
         choosers.choose_axis()
     choosers.tick(run, lambda: heads.slim(run, lambda: _draw(run, compared)))
-
-
-def _choose_compared(run: Run) -> list[Run]:
-    """Further runs whose curves are laid over this one's; the figures and the heads are compared with the first."""
-    others = [other.name for other in loading.runs() if other.name != run.name]
-    parent = (run.meta.get("parent") or {}).get("run")
-    others.sort(key=lambda name: name != parent)  # a fork lies over its parent
-    selection = state.read()
-    chosen = [
-        name for name in dict.fromkeys((selection.compare, *selection.over)) if name is not None and name != run.name
-    ]
-    others += [name for name in chosen if name not in others]
-
-    def choose(names: list[str]) -> None:
-        state.update(compare=names[0] if names else None, over=tuple(names[1:]))
-
-    names = st.multiselect(
-        "Compare with", others, placeholder="no other run", disabled=not others, max_selections=MOST_OVER - 1,
-        format_func=lambda name: f"{name} (parent)" if name == parent else name,
-        **state.control("compare_box", chosen[: MOST_OVER - 1], choose),
-    )  # fmt: skip
-    opened = []
-    for name in names:
-        try:
-            opened.append(loading.run(name))
-        except (ValueError, OSError) as error:
-            st.text(str(error))
-    return opened
 
 
 def _draw(run: Run, compared: list[Run]) -> None:

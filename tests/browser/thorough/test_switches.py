@@ -58,7 +58,9 @@ def test_a_click_on_the_switch(page, server, folder):
         )
 
     atlas = page.locator(".st-key-me-atlas canvas").first
+    page.locator("h1").scroll_into_view_if_needed()
     before, places = said(), [atlas.bounding_box(), canvas.bounding_box()]
+    expect(page.locator(".st-key-why_said")).to_be_in_viewport()  # its first line, however far down the pattern goes
     atlas.click(position=on_tile(0, 1, places[0]))
     expect(page.get_by_text("Without L0H1: it writes nothing")).to_be_visible()
     after = said()

@@ -142,7 +142,7 @@ def test_the_lines_and_the_file_of_a_page(page: str, elsewhere: Path, open_page:
 def test_it_can_be_laid_beside_a_run_with_heads(
     page: str, run: str, other: str, elsewhere: Path, open_page: Open
 ) -> None:
-    app = open_page(page, run=run, compare=other, beside=(other,))
+    app = open_page(page, run=run, compare=other)
     assert not app.error and not app.exception
     if (page, run) == ("heads", "gpt"):
         assert "states cannot read this prompt. No attention was seen" in written(app)

@@ -1,10 +1,11 @@
 // Head curves: which line is under the mouse, and where names stand.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { newPart } from "./dom.mjs";
 import { load, python } from "./loading.mjs";
 
-const own = ["nearestLine", "spreadNames", "quietOf", "luminance", "rgb"];
-const { nearestLine, spreadNames, quietOf, luminance, rgb } = load(own, "curves");
+const own = ["nearestLine", "spreadNames", "quietOf", "luminance", "rgb", "newChart"];
+const { nearestLine, spreadNames, quietOf, luminance, rgb, newChart } = load(own, "curves");
 const LINES = JSON.parse(
   `${python("import json; from tracer.pictures.colours import LINES; print(json.dumps(LINES))")}`
 );
@@ -34,6 +35,25 @@ test("names are pushed apart and kept above the foot", () => {
   assert.deepEqual(spreadNames([10, 100], 14, 200), [10, 100]);
   assert.deepEqual(spreadNames([12, 10], 14, 200), [24, 10]);
   assert.deepEqual(spreadNames([200, 198, 10], 14, 200), [200, 186, 10]);
+});
+test("names of lines in focus that end low stand apart, and above the foot", () => {
+  const labels = Array.from({ length: 20 }, (_, i) => `L0H${i}`);
+  const scale = { label: "", unit: "" };
+  const part = newPart({ colours: { light: ["#000000"] }, scale, height: 260, selectable: true, x_label: "step" });
+  const chart = newChart(part);
+  const head = { labels, groups: labels.map(() => 0), group_names: [], dashes: [], log_y: false, lo: 0, hi: 1 };
+  const lines = new Uint16Array(40);
+  lines[39] = 65534;
+  chart.load(head, { steps: Float64Array.of(0, 10), lines });
+  const names = new Map();
+  const ways = { measureText: (text) => ({ width: 7 * text.length }), fillText: (text, _, y) => names.set(text, y) };
+  const ctx = new Proxy(ways, { get: (from, name) => from[name] ?? (() => {}), set: () => true });
+  chart.layOut(ctx);
+  chart.drawNames(ctx, [0, 1, 2, 3], true);
+  const heights = [...names.values()].sort((a, b) => a - b);
+  assert.equal(heights.length, 4);
+  for (let i = 1; i < 4; i++) assert.ok(heights[i] - heights[i - 1] >= 12.9, `${heights}`);
+  assert.ok(heights[3] <= chart.layout.top + chart.layout.height);
 });
 
 for (const [mode, page] of [

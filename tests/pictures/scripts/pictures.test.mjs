@@ -398,6 +398,20 @@ suite("scrubber", () => {
     ]);
     view.end();
   });
+  for (const [steps, said] of [
+    [[0, 25, 50], false],
+    [[0, 1, 25], true]
+  ])
+    test(`a tick is said to be a record where steps are uneven: ${steps}`, () => {
+      const part = newPart({ value: 0, head: null, measure: "", scale: null, seen: 0, live: false, events: [] });
+      const view = makeScrubber(part);
+      const loss = new Float64Array(3);
+      view.load({ measures: [], loss: "loss" }, { steps: Float64Array.from(steps), loss, film: [MISSING] });
+      const readout = part.root.children[0].children.at(-2);
+      const ticks = readout.children.find((one) => one.textContent === "1 tick = 1 record");
+      assert.equal(!ticks.hidden, said);
+      view.end();
+    });
   test("of one head that was sent there is a score, of another none", () => {
     const arrays = {
       steps: Float64Array.of(0, 10),

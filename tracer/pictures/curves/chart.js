@@ -267,16 +267,14 @@ function newChart(part) {
       ctx.globalAlpha = 1;
       return;
     }
-    const taken = [];
-    for (const line of named ? lines : []) {
-      const last = lastStep(line);
-      const at = last === undefined ? Number.NaN : yOf(coded(line, last));
-      if (!isInside([right, at])) continue;
-      const y = taken.some((other) => Math.abs(at - other) < 14) ? taken[0] + (at < taken[0] ? -14 : 14) : at;
-      taken.push(y);
-      ctx.font = font(600);
-      write(clipped(ctx, chart.head.labels[line], root.clientWidth - right - 8), line, right + 6, y);
-    }
+    const shown = (named ? lines : [])
+      .map((line) => ({ line, last: lastStep(line) }))
+      .filter(({ line, last }) => last !== undefined && isInside([right, yOf(coded(line, last))]));
+    const heights = shown.map(({ line, last }) => yOf(coded(line, last)));
+    const spread = spreadNames(heights, NAME_GAP, chart.layout.top + chart.layout.height);
+    ctx.font = font(600);
+    for (const [i, { line }] of shown.entries())
+      write(clipped(ctx, chart.head.labels[line], root.clientWidth - right - 8), line, right + 6, spread[i]);
   }
 
   const reading = { load, layOut, plain, coded, bandAt, colourOf, yOf, yAt, isInside, namedAt };

@@ -19,6 +19,12 @@ function spanOf(values) {
   return [lo, hi > lo ? hi : lo + 1];
 }
 
+/** Is each step as far from the one before it? Then places on the track are as steps are. @param {ArrayLike<number>} steps */
+function isEven(steps) {
+  for (let i = 2; i < steps.length; i++) if (steps[i] - steps[i - 1] !== steps[1] - steps[0]) return false;
+  return true;
+}
+
 /** @param {Part} part @returns {View} */
 function makeScrubber(part) {
   const { root } = part;
@@ -36,6 +42,7 @@ function makeScrubber(part) {
   };
   const scoreAt = figure("score");
   const lossAt = figure("loss");
+  const ticksAt = element("span", "what ticks", "1 tick = 1 record", readout);
   const strip = element("div", "strip", null, body);
   const base = element("canvas", "", null, strip);
   const over = element("canvas", "", null, strip);
@@ -342,6 +349,8 @@ function makeScrubber(part) {
       arrays = newArrays;
       steps = arrays.steps;
       count = steps.length;
+      ticksAt.hidden = isEven(steps);
+      strip.title = ticksAt.hidden ? "" : "One tick is one record, the numbers are training steps.";
       told = -1;
       if (at == null) return;
       shown = nearestStep(steps, at);

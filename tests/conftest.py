@@ -13,7 +13,7 @@ import pytest
 from filelock import FileLock
 from hypothesis import settings
 
-from tests import children
+from tests import children, forked
 from tests.reaping import reap_at_the_end
 from tests.surroundings import surroundings
 
@@ -64,6 +64,13 @@ def nothing_runs_on() -> Iterator[None]:
     """What a test started ends with it, also when it fails or is interrupted."""
     yield
     children.end_all()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_server_stays() -> Iterator[None]:
+    """That of `forked` is as large as a worker."""
+    yield
+    forked.end()
 
 
 @pytest.fixture(scope="session")

@@ -37,8 +37,8 @@ def values(directory: str, into: str) -> None:
         }  # fmt: skip
         parts |= {f"weights {s}": lambda s=s: _tensors(run.model(s).state_dict()) for s in run.steps}  # pyrefly: ignore[missing-attribute]
         parts |= {f"state {s}": lambda s=s: _tensors(run.state(s)) for s in run.state_steps}
-        names = list(map(str, run.trace.variables))
-        parts |= {f"trace {n}": lambda n=n: _bytes(run.trace[n].values) for n in names}
+        trace = run.trace  # once, for arrays are read where they are asked for
+        parts |= {f"trace {n}": lambda n=n: _bytes(trace[n].values) for n in map(str, trace.variables)}
     except (ValueError, OSError) as error:
         assert str(error), type(error)
     for name, part in parts.items():

@@ -13,6 +13,10 @@ import sys
 import tracer.model
 later = {"datasets", "pandas", "transformers"}
 assert not later & set(sys.modules), later & set(sys.modules)
+import torch
+with torch.device("meta"):  # as a snapshot's shapes are compared, before its weights are read
+    tracer.model.Transformer(tracer.ModelConfig(n_layers=1, n_heads=1, d_model=4, d_vocab=5, n_ctx=4))
+assert "torch._dynamo" not in sys.modules, "torch's compiler, which takes a second"
 from transformer_lens import evals, patching
 from transformer_lens.utilities import hf_utils, keep_single_column, tokenize_utils
 assert not isinstance(1, hf_utils.Dataset)

@@ -14,7 +14,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from tests import children
 from tests.analysis.test_run_sweep import Told, rank, rows, run, swept, tiny, trained  # noqa: F401
-from tests.ranks import ROOT, launch
+from tests.forked import ROOT
+from tests.ranks import launch
 from tests.waiting import wait
 from tracer import ablate
 from tracer.analysis.eval_sequences import batches

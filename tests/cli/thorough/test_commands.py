@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests import children
-from tests.cli.test_commands import ROOT, tracer
+from tests.forked import ROOT, tracer
 from tests.waiting import wait
 from tracer.store import open_run
 

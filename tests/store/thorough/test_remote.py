@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import children, trainings
+from tests import children, forked, trainings
 from tests.waiting import wait
 from tracer.files.disk import Damaged
 from tracer.store import NotARun, copies, following, housekeeping, list_runs, open_run
@@ -208,18 +208,19 @@ def sync(directory: Path, bucket) -> None:
 
 
 def tracer(*words: str) -> subprocess.CompletedProcess:
+    """By Python itself: MANYEYES_RUNS is read as it imports the command line."""
     return subprocess.run([sys.executable, "-m", "tracer", *words], capture_output=True, text=True, timeout=120)
 
 
 def test_the_command_line_lists_and_does_not_write(run, bucket):
     bucket.put(str(run.dir), "bucket/runs/r", recursive=True)
     bucket.pipe_file("bucket/runs/huge/run.json", b" " * (5 << 20))
-    told = json.loads(tracer("ls", "s3://bucket/runs", "--json").stdout)
+    told = json.loads(forked.tracer("ls", "s3://bucket/runs", "--json").stdout)
     assert [(x["run"], x["directory"], x["snapshots"]) for x in told["runs"]] == [("r", "s3://bucket/runs/r", 3)]
     assert "more than the" in told["broken"]["huge"]
     for words in (["resume", "s3://bucket/runs/r"], ["train", "induction", "--run", "s3://bucket/runs/new"],
                   ["sweep", "s3://bucket/runs/r"]):  # fmt: skip
-        refused = tracer(*words)
+        refused = forked.tracer(*words)
         assert refused.returncode == 2 and "is only read: write to a folder of this machine" in refused.stderr
         assert "Traceback" not in refused.stderr
 

@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.ranks import launch
 from tests.training.test_own_loss import HERE, by_hand, equal, noisily, noisy  # noqa: F401 (a fixture)
-from tests.training.thorough.test_scaling import SMALL, launched
+from tests.training.thorough.test_scaling import SMALL
 from tests.trainings import tiny
 from tracer.store import Run, open_run
 from tracer.training import loop
@@ -28,9 +29,8 @@ def test_two_processes_train_on_it_as_one(tmp_path: Path, free_port: int) -> Non
     for world in (1, 2):
         run = tmp_path / str(world)
         small = ("--steps", "4", "--optim.batch-size", "8", *SMALL)
-        done = launched(world, free_port, "train", "induction", "--run", str(run), *small, "--loss", EACH)
-        assert done.returncode == 0, done.stdout
-        assert f"trained on {EACH}; the losses below are of the next token" in " ".join(done.stdout.split())
+        said = launch(world, free_port, "train", "induction", "--run", str(run), *small, "--loss", EACH)
+        assert f"trained on {EACH}; the losses below are of the next token" in " ".join(" ".join(said).split())
         found.append(open_run(run).trace)
     for name in ("loss_each", "train_loss", "val_loss"):
         np.testing.assert_allclose(found[1][name], found[0][name], rtol=1e-5, err_msg=name)

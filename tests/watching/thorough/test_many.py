@@ -1,11 +1,8 @@
 """Several processes that train one model: one record, the numbers of one process, and the training as it was."""
 
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -16,7 +13,7 @@ import pytest
 import torch
 import xarray as xr
 
-from tests import children
+from tests import forked
 from tests.watching.many import Model
 from tracer.store import Run, open_run
 from tracer.watching.watcher import Watcher
@@ -48,16 +45,7 @@ def end_well(script: str, arguments: list[list[str]]) -> None:
 
 def ended(script: str, arguments: list[list[str]]) -> tuple[list[int], list[str]]:
     """A process for each list of arguments: how each ended, and what it printed."""
-    processes = [
-        children.start(
-            [sys.executable, "-W", "ignore::RuntimeWarning", str(ROOT / "tests" / "watching" / script), *given],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )
-        for given in arguments
-    ]  # fmt: skip
-    outputs = [process.communicate(timeout=500)[0] for process in processes]
-    return [process.returncode for process in processes], outputs
+    return forked.ended((str(ROOT / "tests" / "watching" / script),), arguments)
 
 
 def run_of(recorded: Callable[[int], Path], layout: str, world: int) -> Run:

@@ -25,6 +25,7 @@ from playwright.sync_api import (
     Page,
     Playwright,
     Request,
+    ViewportSize,
     expect,
 )
 
@@ -34,6 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ARTEFACTS = ROOT / "artefacts"
 """Pictures of every page, kept after a browser run."""
 SIZES = {1440: 900, 390: 844}
+WINDOW: ViewportSize = {"width": 1440, "height": SIZES[1440]}
 SCHEMES: dict[int, tuple[Literal["light", "dark"], ...]] = {1440: ("light", "dark"), 390: ("dark", "light")}
 """By the width of the window, the scheme that a page is loaded in and the one that it is switched to."""
 PROBES = re.compile(r"/[a-z]+/_stcore/(health|host-config)$")
@@ -42,6 +44,8 @@ READY = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    # The host's scripts are compiled once for all tabs, and not once more for the lines of each warning they log.
+    "--process-per-site", "--js-flags=--no-enable-lazy-source-positions",
     # Given twice, the last list counts: the first line is what Playwright also takes away, where it concerns a page.
     "--disable-features=HttpsUpgrades,MediaRouter,OptimizationHints,PaintHolding,AimEnabled,"
     "WebUIOmniboxPopup,WebUIOmniboxAimPopup,SpareRendererForSitePerProcess",
@@ -96,8 +100,10 @@ new PerformanceObserver((list) => {
 """
 """Adds up in `moved` how far things move while a page loads."""
 GRAVE = ["serious", "critical"]
-FINDINGS = """async (impacts) => {
-  const { violations } = await axe.run(document, { resultTypes: ["violations"] });
+FINDINGS = """async ([impacts, within]) => {
+  const lesser = axe._audit.rules.filter((rule) => rule.impact && !impacts.includes(rule.impact)); // whatever they find
+  const rules = Object.fromEntries(lesser.map((rule) => [rule.id, { enabled: false }]));
+  const { violations } = await axe.run(within, { resultTypes: ["violations"], rules });
   const say = (rule, node) => [rule.id, node.target.flat().join(" "), node.html.slice(0, 160), node.failureSummary];
   return violations.filter((rule) => impacts.includes(rule.impact))
     .flatMap((rule) => rule.nodes.map((node) => say(rule, node).join("\\n  ")));
@@ -145,14 +151,18 @@ def settle(page: Page) -> None:
     page.wait_for_function(STILL, arg=[300, 8000], timeout=PATIENCE)
 
 
-def profile_of(browser: Browser, options: dict[str, Any]) -> BrowserContext:
-    """The browser's one profile with these options: the host's 4 MB of scripts are read and compiled once for it."""
+def profile_of(browser: Browser, server: str, options: dict[str, Any]) -> BrowserContext:
+    """The browser's one profile with these options: the host's 4 MB of scripts are read and compiled once for it.
+
+    Its first page stays: without one, the process would end with each tab, and what it had compiled.
+    """
     name = json.dumps(options, sort_keys=True)
     profiles = PROFILES.setdefault(browser, {})
     if name not in profiles:
-        profiles[name] = browser.new_context(**options)
+        profiles[name] = browser.new_context(viewport=WINDOW, **options)
         profiles[name].add_init_script(WIRE)
         profiles[name].add_init_script(NO_HOST_MOTION)
+        profiles[name].new_page().goto(f"{server}/_stcore/health")
     return profiles[name]
 
 
@@ -162,8 +172,12 @@ def tab(browser: Browser, server: str, **options: Any) -> Iterator[Page]:
 
     It finds what scripts and pages the tabs before it have fetched, and nothing that they stored.
     """
-    context = profile_of(browser, {"viewport": {"width": 1440, "height": 900}, **options})
+    viewport = options.pop("viewport", WINDOW)
+    media = {name: options.pop(name) for name in ("color_scheme", "reduced_motion") if name in options}
+    context = profile_of(browser, server, options)
     page = context.new_page()
+    page.set_viewport_size(viewport)
+    page.emulate_media(**media)
     page.set_default_timeout(PATIENCE)
     problems: list[str] = []
 
@@ -188,7 +202,7 @@ def tab(browser: Browser, server: str, **options: Any) -> Iterator[Page]:
     finally:
         if page.url.startswith(server):
             page.evaluate("localStorage.clear(), sessionStorage.clear()")
-        for one in context.pages:
+        for one in context.pages[1:]:
             one.close()
         context.clear_cookies()
     assert problems == [], "\n".join(problems)
@@ -219,15 +233,16 @@ def sideways(page: Page) -> list[str]:
     return page.evaluate(OVERFLOWING)
 
 
-def findings(page: Page) -> list[str]:
+def findings(page: Page, within: str = "html") -> list[str]:
     """What axe-core calls serious or critical, shadow roots included.
 
     Meanwhile nothing is asked of the server: what a live run draws anew fades first, and so has little contrast.
     """
     page.evaluate("wire.held = []")
     settle(page)
-    page.evaluate(Axe().axe_script)
-    found = page.evaluate(FINDINGS, GRAVE)
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(Axe().axe_script)
+    found = page.evaluate(FINDINGS, [GRAVE, within])
     page.evaluate(RELEASE)
     return found
 

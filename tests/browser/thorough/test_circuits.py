@@ -38,6 +38,7 @@ def test_edges_and_heads_take_focus(page, server):
     page.locator(".bipartite details summary").click()
     strongest = page.locator(".bipartite tbody tr").first
     expect(strongest).to_be_visible()
+    settle(page)  # what unfolds moves the picture
     reader, read, score = strongest.locator("th, td").all_inner_texts()[:3]
     page.mouse.move(*middle(page, read, reader))
     told = page.locator(".bipartite .tip")
@@ -58,6 +59,7 @@ def test_edges_and_heads_take_focus(page, server):
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name=f"{beside} in words")).to_be_visible()
     expect(page.locator(".bipartite .head[tabindex='0']")).to_have_count(1)
+    settle(page)
 
     # Another kind of composition is another picture of the same heads.
     before = page.locator(".bipartite [role=img]").get_attribute("aria-label")
@@ -118,9 +120,10 @@ def test_what_is_explained_can_be_read(page, server):
     assert sideways(page) == []
     abouts = page.get_by_role("button", name="What is this?")
     expect(abouts.first).to_be_visible()
+    assert findings(page) == []
     for about in abouts.all():
         about.click()
         expect(page.get_by_test_id("stPopoverBody")).to_contain_text("Source")
-        assert findings(page) == []
+        assert findings(page, within="[data-testid=stPopover], [data-testid=stPopoverBody]") == []
         page.keyboard.press("Escape")
         expect(page.get_by_test_id("stPopoverBody")).to_be_hidden()

@@ -103,6 +103,7 @@ def test_one_cross_hair_for_all_panels_and_the_pattern(page, server, folder):
     settle(page)
     change = panel(page, "Change from A to B")
     change.scroll_into_view_if_needed()
+    settle(page)  # a picture that is drawn late, out of view, moves what is in view
     point(page, change, 6, 2)
     a, b = (pattern(toy, step, 1, 2)[6, 2] for step in (toy.steps[-1], 0))
     np.testing.assert_allclose(readout(page), [a, b, b - a], atol=6e-4)
@@ -114,6 +115,7 @@ def test_one_cross_hair_for_all_panels_and_the_pattern(page, server, folder):
     # And the other way round: a cell of the pattern is shown in all three panels.
     own = page.get_by_role("application", name=re.compile("^Attention pattern of"))
     own.scroll_into_view_if_needed()
+    settle(page)
     box = own.bounding_box()
     page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + box["height"] * 0.6)
     assert len(readout(page)) == 3

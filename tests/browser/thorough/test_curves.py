@@ -54,6 +54,7 @@ def press(page: Page, key: str) -> tuple[int, int]:
 def test_a_drag_looks_closer_and_a_double_click_shows_all(page, server):
     visit(page, f"{server}/training?run=toy&layer=0&head=1")
     curves(page).scroll_into_view_if_needed()
+    settle(page)
     expect(curves(page)).to_have_attribute("aria-label", ALL)
     address = page.url
 
@@ -98,6 +99,7 @@ def test_a_drag_looks_closer_and_a_double_click_shows_all(page, server):
 def test_a_line_is_pointed_at_and_chosen(page, server):
     visit(page, f"{server}/training?run=toy&layer=0&head=1")
     curves(page).scroll_into_view_if_needed()
+    settle(page)
 
     # Under the mouse its step is marked in the neighbours, too.
     beside = page.locator(".st-key-me-measure_curves .stage canvas").last

@@ -14,7 +14,7 @@ from tests.watching import headless
 from tracer.store import Run
 
 pytestmark = pytest.mark.slow
-WATCH = """(css, script) => { // `met`: what has matched something on this page, even for a moment
+WATCH = """(css, script) => { // `met`: what has matched something in this tab, even for a moment
   const sheet = new CSSStyleSheet(), found = script.match(/[[]data-testid=[^']*/g);
   const visit = (rules) => {
     for (const rule of rules) {
@@ -25,8 +25,12 @@ WATCH = """(css, script) => { // `met`: what has matched something on this page,
   sheet.replaceSync(css);
   visit(sheet.cssRules);
   window.wanted = [...new Set(found.map((one) => one.trim()).filter((one) => one.includes("data-testid")))];
-  window.met = new Set();
-  const look = () => { for (const one of wanted) if (!met.has(one) && document.querySelector(one)) met.add(one); };
+  window.met = new Set(JSON.parse(sessionStorage.met ?? "[]")); // on the pages before
+  const look = () => {
+    const before = met.size;
+    for (const one of wanted) if (!met.has(one) && document.querySelector(one)) met.add(one);
+    if (met.size > before) sessionStorage.met = JSON.stringify([...met]);
+  };
   new MutationObserver(look).observe(document, { subtree: true, childList: true, attributeFilter: ["data-drawn"] });
 }"""
 
@@ -34,14 +38,18 @@ WATCH = """(css, script) => { // `met`: what has matched something on this page,
 def everything_on_runs(page):
     """Python in colours, what is wrong with a form, and the welcome of those who have runs."""
     page.locator(".st-key-way_watch button").first.click()
+    settle(page)  # a dialog that is still being drawn loses what is typed into it
     page.locator("[data-testid=stCode] .token.string").first.wait_for()
     page.keyboard.press("Escape")
+    settle(page)
     page.locator(".st-key-way_train button").first.click()
+    settle(page)
     heads = page.get_by_role("spinbutton", name="Heads")
     heads.fill("7")
     heads.press("Enter")
     page.locator("[class*=st-key-problem_]").get_by_text("7").first.wait_for()
     page.keyboard.press("Escape")
+    settle(page)
     page.locator(".st-key-about_this summary").click()
     page.locator(".st-key-welcome [data-drawn]").first.wait_for()
 
@@ -64,23 +72,34 @@ def states(folder):
 def test_every_selector_meets_something(browser, server, folder):
     told = story(Run(folder / "checkpoints" / "toy"))
     assert told
-    addresses = ["", *(f"{name}?run=toy" for name in TITLES)]
-    addresses += [f"ablate?run=toy&tour=5&off={told.label}", "heads?run=none-such"]  # a deed that is done; a refusal
+    addresses = ["", f"ablate?run=toy&tour=5&off={told.label}", "heads?run=none-such"]  # a deed done; a refusal
     addresses += ["heads?run=states"]
     files = ", ".join(json.dumps(path.read_text("utf-8")) for path in (STYLES, SCRIPT))
     with tab(browser, server) as page:
         page.add_init_script(f"({WATCH})({files})")
-        met, wanted = set[str](), list[str]()
-        for address in addresses:
-            page.goto(f"{server}/{address}")
+        met = set[str]()
+
+        def look_round():
             settle(page)
-            if address.startswith("runs"):
-                everything_on_runs(page)
-            if address.startswith("training"):
+            met.update(page.evaluate("[...met]"))
+            waits = [one for one in page.evaluate("wanted") if WAITS in one and one not in met]
+            met.update(one for one in waits if page.locator(one.split(WAITS)[0]).count())
+
+        page.goto(f"{server}/runs?run=toy")
+        settle(page)
+        everything_on_runs(page)
+        look_round()
+        for name, title in list(TITLES.items())[1:]:
+            page.get_by_test_id("stTopNavLink").filter(has_text=title).click()
+            page.wait_for_url(f"**/{name}?**")
+            settle(page)
+            if name == "training":
                 page.locator(".st-key-health_chip button").first.click()
                 page.locator(".st-key-health").wait_for()
-            met |= set(page.evaluate("[...met]"))
-            wanted = page.evaluate("wanted")
-            met |= {one for one in wanted if WAITS in one and page.locator(one.split(WAITS)[0]).count()}
+            look_round()
+        for address in addresses:
+            page.goto(f"{server}/{address}")
+            look_round()
+        wanted = page.evaluate("wanted")
     unmet = [one for one in wanted if one not in met]
     assert len(wanted) > 20 and unmet == []

@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 from zarr.errors import ZarrUserWarning
 
 from dashboard.navigation import TITLES
-from tests.browsing import SIZES, settle, sideways, tab
+from tests.browsing import SIZES, query, settle, sideways, tab
 from tracer.pictures.payload import visible
 from tracer.presets import preset
 from tracer.training.loop import train
@@ -119,17 +119,22 @@ def is_harmless(page: Page) -> None:
     assert sideways(page) == []
 
 
-@pytest.mark.parametrize("name", TITLES)
-def test_every_page_shows_them_as_text(browser, hostile, name):
-    prompt = quote("".join(TOKENS) + "bam " + "".join(TOKENS))
+def test_every_page_shows_them_as_text(browser, hostile):
+    """One link, and the menu from there, which keeps every choice."""
+    prompt = "".join(TOKENS) + "bam " + "".join(TOKENS)
     with tab(browser, hostile) as page:
-        page.goto(f"{hostile}/{name}?run={quote(NAME)}&prompt={prompt}&off=L0H1&token=2&compare={quote(NAME)}")
-        for width, height in SIZES.items():  # loaded narrow by the tests below
-            page.set_viewport_size({"width": width, "height": height})
-            is_harmless(page)
-        if name == "heads":
-            for token in TOKENS:
-                expect(page.get_by_text(visible(token)).first).to_be_attached()
+        page.goto(f"{hostile}/?run={quote(NAME)}&prompt={quote(prompt)}&off=L0H1&token=2&compare={quote(NAME)}")
+        for name, title in TITLES.items():
+            if name != "runs":
+                page.get_by_test_id("stTopNavLink").filter(has_text=title).click()
+                page.wait_for_url(f"**/{name}?**")
+            for width, height in reversed(SIZES.items()):  # wide last, where the menu is not folded
+                page.set_viewport_size({"width": width, "height": height})
+                is_harmless(page)
+            assert query(page)["run"] == [NAME] and {"prompt", "off", "token"} <= query(page).keys()
+            if name == "heads":
+                for token in TOKENS:
+                    expect(page.get_by_text(visible(token)).first).to_be_attached()
 
 
 @pytest.mark.parametrize("name", ["heads", "ablate"])
@@ -151,8 +156,10 @@ def test_two_thousand_tokens(page, hostile):
     expect(page.get_by_role("application", name=f"{times * (len(TOKENS) - 1) + 1} queries")).to_be_visible()
 
 
-@pytest.mark.parametrize("link", ["run", "compare", "prompt", "kept", "measure", "find", "other_prompt", "view"])
-def test_links_of_strangers(page, hostile, link):
-    known = "" if link == "run" else f"run={quote(NAME)}&"
-    page.goto(f"{hostile}/heads?{known}{link}={quote(IMAGE + ' '.join(MARKDOWN) + chr(0x202E))}")
+@pytest.mark.parametrize("links", ["run", "compare prompt", "other_prompt kept measure find view"])
+def test_links_of_strangers(page, hostile, links):
+    """One that is refused does not hide the others beside it."""
+    known = "" if links == "run" else f"run={quote(NAME)}&"
+    words = quote(IMAGE + " ".join(MARKDOWN) + chr(0x202E))
+    page.goto(f"{hostile}/heads?{known}{'&'.join(f'{link}={words}' for link in links.split())}")
     is_harmless(page)

@@ -158,8 +158,10 @@ def test_letting_go_keeps_the_step_and_the_picture(page, sent):
     assert "step" not in query(page) and place(page) == int(said(slider(page), "aria-valuemax"))
 
 
-def test_roles_and_events_follow_the_film(page, sent, folder):
-    trace = tracer.open_run(folder / "checkpoints" / "toy").trace
+def test_roles_events_and_guesses_follow_the_film(page, sent, folder):
+    run = tracer.open_run(folder / "checkpoints" / "toy")
+    line = page.locator(".st-key-next_token .next")
+    at_rest, trace = line.inner_text(), run.trace
     events = events_of(trace)
     assert events and max(role_codes(trace)[-1].flat) > 0
     told = set()
@@ -177,11 +179,7 @@ def test_roles_and_events_follow_the_film(page, sent, folder):
         page.mouse.up()
     assert len(told) > 1
 
-
-def test_guesses_follow_the_film(page, sent, folder):
-    run, line = tracer.open_run(folder / "checkpoints" / "toy"), page.locator(".st-key-next_token .next")
     tokens = torch.tensor([run_prompts.encode(run, run_prompts.example(run)).tokens])
-    at_rest = line.inner_text()
     drag_to(page, 0.3)
     page.wait_for_function(SHOWS, arg=0)
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
@@ -264,16 +262,14 @@ def test_keys(page, sent):
 
 
 def test_a_reader_who_wants_no_motion_gets_steps(browser, server):
-    context = browser.new_context(reduced_motion="reduce")
-    page = context.new_page()
-    page.goto(f"{server}/heads?run=toy")
-    settle(page)
-    page.get_by_role("button", name="Play the training").wait_for()
-    began = page.evaluate("performance.now()")
-    page.get_by_role("button", name="Play the training").click()
-    page.wait_for_function(SHOWS, arg=2)
-    assert page.evaluate("performance.now()") - began > 350
-    context.close()
+    with tab(browser, server, reduced_motion="reduce") as page:
+        page.goto(f"{server}/heads?run=toy")
+        settle(page)
+        page.get_by_role("button", name="Play the training").wait_for()
+        began = page.evaluate("performance.now()")
+        page.get_by_role("button", name="Play the training").click()
+        page.wait_for_function(SHOWS, arg=2)
+        assert page.evaluate("performance.now()") - began > 350
 
 
 def test_what_stands_below_the_timeline_follows(page, sent):

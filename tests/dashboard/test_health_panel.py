@@ -163,12 +163,12 @@ def test_a_run_whose_numbers_are_damaged_is_not_called_healthy(
     open_page: Open, copy_run: Callable[..., Run], workplace: Path
 ) -> None:
     run = copy_run("torn")
-    (run.dir / "trace.zarr" / "val_loss" / "c" / "0").unlink()
+    (run.dir / "trace.zarr" / "val_loss" / "c.0").unlink()
     with pytest.raises(Damaged, match="val_loss"):
         diagnose(run)
     assert health_panel.chip(run) == "" and chips(open_page("training", run="torn")) == []
     run = copy_run("torn and broken", status="diverged", divergence=BROKEN)
-    (run.dir / "trace.zarr" / "val_loss" / "c" / "0").unlink()
+    (run.dir / "trace.zarr" / "val_loss" / "c.0").unlink()
     told = [one.value for one in open_page("training", run="torn and broken").error]
     assert any("at step 20" in text for text in told) and not any("helps" in text for text in told)
 

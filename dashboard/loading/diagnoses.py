@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import streamlit as st
@@ -19,6 +20,9 @@ from tracer.measures.setting import Setting
 from tracer.named_code import RULES, remembered
 from tracer.store import Run
 
+if TYPE_CHECKING:
+    import xarray as xr
+
 MOST_SNAPSHOTS = 60
 """Of more, as many at equal distances: a curve on a page shows no more."""
 
@@ -34,9 +38,17 @@ def _diagnosis(run: Run, rules: tuple[str, ...]) -> Diagnosis:
     try:
         given_rules(rules)
     except ValueError as error:
-        found = examine(run)
+        found = examine(run, trace=_recorded(run))
         return replace(found, wrong=[*found.wrong, str(error)])
-    return examine(run, rules)
+    return examine(run, rules, trace=_recorded(run))
+
+
+def _recorded(run: Run) -> xr.Dataset | None:
+    """What other parts of a page have read; None where they could not: what looks then says why."""
+    try:
+        return loading.trace(run)
+    except ValueError:
+        return None
 
 
 @st.cache_data(max_entries=256, show_spinner=False, hash_funcs=AS_RECORDED)

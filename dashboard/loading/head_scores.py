@@ -1,4 +1,7 @@
-"""What a trace holds: runs of other people's models lack some variables, and older runs lack newer ones."""
+"""What a trace holds: runs of other people's models lack some variables, and older runs lack newer ones.
+
+`trace.variables[name]` has no coordinates: `trace[name]` gives it all of them anew, for 0.2 ms.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,12 @@ if TYPE_CHECKING:
 
 def holds(trace: xr.Dataset, name: str) -> bool:
     """Is there a finite value of this variable?"""
-    return name in trace and bool(np.isfinite(trace[name].values).any())
+    return name in trace and bool(np.isfinite(trace.variables[name].values).any())
 
 
 def predicts_tokens(trace: xr.Dataset) -> bool:
     """Is its loss that of the next token? Of a model that gives no logits for every token, only its author knows."""
-    next_token = holds(trace, "val_loss") and trace["val_loss"].attrs.get("units", "nats") == "nats"
+    next_token = holds(trace, "val_loss") and trace.variables["val_loss"].attrs.get("units", "nats") == "nats"
     return next_token or holds(trace, "repeat_loss")
 
 
@@ -43,7 +46,7 @@ def head_exists(trace: xr.Dataset) -> np.ndarray:
     shape = (trace.sizes["layer"], trace.sizes["head"])
     found = np.zeros(shape, bool)
     for name in head_measures(trace):
-        found |= np.isfinite(trace[name].values).any(axis=0)
+        found |= np.isfinite(trace.variables[name].values).any(axis=0)
     return found if found.any() else np.ones(shape, bool)
 
 
@@ -51,7 +54,7 @@ def head_means(trace: xr.Dataset, name: str, step: int | None = None) -> np.ndar
     """A head measure at the row nearest to a step, [layer head]; nan where the run has not measured it."""
     if name not in trace:
         return np.full((trace.sizes["layer"], trace.sizes["head"]), np.nan)
-    return trace[name].values[nearest_row(trace["step"].values, step)]
+    return trace.variables[name].values[nearest_row(trace.variables["step"].values, step)]
 
 
 def named(line: str, trace: xr.Dataset, step: int | None = None) -> HeadMatches:

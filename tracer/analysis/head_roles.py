@@ -191,7 +191,7 @@ def role_codes(trace: xr.Dataset, table: Sequence[Role] = ROLES) -> UInt8[np.nda
     shape = [trace.sizes[name] for name in HEAD]
     found, unknown, unsaid = np.zeros(shape, np.uint8), np.zeros(shape, bool), np.zeros(shape, bool)
     for i, row in enumerate(table):
-        if row.measure not in trace or trace[row.measure].dims != HEAD:
+        if row.measure not in trace or trace.variables[row.measure].dims != HEAD:
             unsaid[:] = True
             continue
         values, low, _, beside = _measured(trace, row)
@@ -210,7 +210,7 @@ def lost_codes(trace: xr.Dataset, table: Sequence[Role] = ROLES) -> UInt8[np.nda
     lost, latest = np.zeros(shape, np.uint8), np.zeros(shape, int)
     records = np.arange(1, shape[0] + 1)[:, None, None]
     for i, row in enumerate(table):
-        if row.measure not in trace or trace[row.measure].dims != HEAD:
+        if row.measure not in trace or trace.variables[row.measure].dims != HEAD:
             continue
         values, low, _, beside = _measured(trace, row)
         has = _has(row, values, low, beside)
@@ -245,7 +245,7 @@ def _lacks(now: xr.Dataset, row: Role) -> str:
 
 def _chance(trace: xr.Dataset, row: Role) -> float | None:
     """What uniform attention would have, as the trace says; a variable that is called so comes before it."""
-    said = trace[row.measure].attrs.get("chance")
+    said = trace.variables[row.measure].attrs.get("chance")
     if row.control != CHANCE or CHANCE in trace or not isinstance(said, int | float):
         return None
     return float(said) if math.isfinite(said) else None
@@ -257,7 +257,7 @@ def _is_known(values: xr.DataArray) -> bool:
 
 def _measured(trace: xr.Dataset, row: Role) -> Float[np.ndarray, "4 step layer head"]:
     """A role's measure, both ends of its interval and its control; nan where one was not recorded."""
-    of = trace[row.measure]
+    of = trace.variables[row.measure]
     values = of.values.astype(float)
     around, beside = margins(trace, row.measure), np.full(values.shape, np.nan)
     low, high = np.full((2, *values.shape), np.nan) if around is None else within(
@@ -265,8 +265,8 @@ def _measured(trace: xr.Dataset, row: Role) -> Float[np.ndarray, "4 step layer h
     )  # fmt: skip
     if (chance := _chance(trace, row)) is not None:
         beside[:] = chance
-    elif row.control in trace and set(trace[row.control].dims) <= set(HEAD):
-        beside = trace[row.control].broadcast_like(of).transpose(*HEAD).values.astype(float)
+    elif row.control in trace and set((control := trace.variables[row.control]).dims) <= set(HEAD):
+        beside = control.set_dims(of.sizes).transpose(*HEAD).values.astype(float)
     return np.stack([values, low, high, beside])
 
 

@@ -27,15 +27,14 @@ def events_of(trace: xr.Dataset) -> list[Event]:
 
 def roles_at(trace: xr.Dataset, step: int | None, table: Sequence[Role] = ROLES) -> Roles:
     """By what each head is called at the record nearest to a step (default: the last), by this table."""
-    row = nearest_row(trace["step"].values, step)
-    all_rows = roles_over(trace.isel(step=slice(row + 1)), [row], table)
-    return all_rows._replace(codes=np.asarray(all_rows.codes)[0], lost=np.asarray(all_rows.lost)[0])
+    found = roles_over(trace, [nearest_row(trace["step"].values, step)], table)
+    return found._replace(codes=np.asarray(found.codes)[0], lost=np.asarray(found.lost)[0])
 
 
 def roles_over(trace: xr.Dataset, rows: Sequence[int], table: Sequence[Role] = ROLES) -> Roles:
     """The same at each of these records, [row layer head], with what each head was called before."""
     rows = list(rows)
     return Roles(
-        [role.label for role in table], role_codes(trace.isel(step=rows), table), lost_codes(trace, table)[rows],
+        [role.label for role in table], role_codes(trace, table)[rows], lost_codes(trace, table)[rows],
         {role.label: (role.detail, role.after) for role in table if role.detail},
     )  # fmt: skip

@@ -77,11 +77,14 @@ def diagnose(run: Run, rules: Rules = ()) -> list[Finding]:
     return examine(run, rules).findings
 
 
-def examine(run: Run, rules: Rules = (), before: bool = True) -> Diagnosis:
-    """`diagnose`, with what there was to look for; `before`: with what rules that are not given found as it trained."""
+def examine(run: Run, rules: Rules = (), before: bool = True, trace: xr.Dataset | None = None) -> Diagnosis:
+    """`diagnose`, with what there was to look for; `before`: with what rules that are not given found as it trained.
+
+    `trace`: the run's, where it has been read already.
+    """
     own = cast("dict[Kind, Rule]", given_rules(rules))
     asked = RULES | own
-    trace, effects = _trace(run), unused.swept(run)
+    trace, effects = _every_update(run, _trace(run) if trace is None else trace), unused.swept(run)
     begun = searches(run.meta, trace, asked) | ({} if effects is None else {"idle": unused.idle(effects)})
     known: list[Kind] = [kind for kind, row in asked.items() if kind in begun and row.can_see(run.meta, trace)]
     found: list[Finding] = []
@@ -121,7 +124,12 @@ def _trace(run: Run) -> xr.Dataset:
         import xarray as xr
 
         return xr.Dataset()
-    updates = run.updates
-    if updates is not None and "same_batch" in updates:  # of every update, not of the records only
-        trace = trace.assign(same_batch=updates["same_batch"].rename(step="update"))
     return trace.load()  # a part that is damaged is an error: nothing was found there, and nothing looked for
+
+
+def _every_update(run: Run, trace: xr.Dataset) -> xr.Dataset:
+    """The trace with what was measured at every update, not at the records only."""
+    updates = run.updates if trace.sizes else None
+    if updates is None or "same_batch" not in updates:
+        return trace
+    return trace.assign(same_batch=updates["same_batch"].rename(step="update").load())

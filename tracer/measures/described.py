@@ -66,12 +66,16 @@ def always(value: float, _setting: Setting) -> float:
 
 def in_trace(trace: xr.Dataset, name: str) -> Measure:
     """The same of a variable of a trace; of one that it lacks, the registry's row."""
-    return MEASURES[name] if name in MEASURES else described(name, tuple(map(str, trace[name].dims)), trace[name].attrs)
+    if name in MEASURES:
+        return MEASURES[name]
+    found = trace.variables[name]
+    return described(name, tuple(map(str, found.dims)), found.attrs)
 
 
 def measures_in(trace: xr.Dataset, dims: tuple[str, ...] = HEAD) -> list[str]:
     """The variables of a trace with these dimensions: those of the registry in its order, then all others."""
-    found = [str(name) for name, x in trace.data_vars.items() if x.dims == dims and not str(name).endswith(SE)]
+    names = [str(name) for name in trace.data_vars if not str(name).endswith(SE)]
+    found = [name for name in names if trace.variables[name].dims == dims]  # trace[name] makes coordinates for each
     order = {name: i for i, name in enumerate(MEASURES)}
     return sorted(found, key=lambda name: order.get(name, len(order)))
 

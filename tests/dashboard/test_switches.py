@@ -305,13 +305,13 @@ def test_passages_are_of_the_cut_model(small_run: Run, open_page: Open, sent: An
         assert one["p"] == pytest.approx(found[one["sequence"], one["query"], one["key"]], abs=1e-5)
     was, now = (float(one[:, 2:].max(-1).mean()) for one in (clean, found))
     assert "Searched without L0H1: 64 rows" in captions(app)
-    assert f"on average {was:.2f} → {now:.2f}." in captions(app)
+    assert f": {was:.2f} → {now:.2f} on average." in captions(app)
     counts = np.histogram(found[:, 2:].max(-1), 40, (0, 1))[0]
     assert np.abs(np.array(shown(app, "spread").data[0].y) - counts).sum() <= 2, "but for one at an edge of two bars"
     on = open_page("find", run="tiny", step=30, layer=1, head=2)
     assert shown(on, "ranking") == shown(app, "ranking") and captions(app).count("Recorded with every head on.") == 2
     assert sent(on, "passages")[0]["passages"][0]["score"] == pytest.approx(clean.max(), abs=1e-5)
-    assert "Recorded with every head on." not in captions(on) and f"on average {was:.2f}." in captions(on)
+    assert "Recorded with every head on." not in captions(on) and f": {was:.2f} on average." in captions(on)
 
 
 def test_of_kept_patterns_every_head_was_on(open_page: Open, copy_run: Callable[..., Run], sent: Any) -> None:

@@ -32,10 +32,10 @@ KINDS = {
     "farthest": "Farthest look",
 }
 SCORES = {
-    "sharpest": "largest share on one token",
-    "induction": "share on tokens that came after an earlier copy",
-    "previous_token": "share on the token before",
-    "farthest": "largest share × distance in tokens",
+    "sharpest": "Largest share on one token",
+    "induction": "Share on tokens that came after an earlier copy",
+    "previous_token": "Share on the token before",
+    "farthest": "Largest share × distance in tokens",
 }
 """What the score of a look is."""
 STRONGEST = Group("The strongest", "One for each place: repeated passages and near neighbours are left out.")
@@ -96,7 +96,7 @@ def draw_passages(
     with st.container(key="passages_said"):
         st.caption(
             f"{searched} {n} {found.text.what}, {tokens:,} tokens. "
-            f"The number: {SCORES[kind]}, on average {was}{_mean(found, kind, head)}.{note}",
+            f"{SCORES[kind]}: {was}{_mean(found, kind, head)} on average.{note}",
             help=f"{looks:,} of the tokens have such a look.",
         )
     shown = finding.shown(found, kind, head)

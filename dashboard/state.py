@@ -90,6 +90,8 @@ class Selection:
     """Empty means the layer."""
     token: int | None = None
     """A token of the prompt that is held in the token view."""
+    cell: tuple[int, int] | None = None
+    """The query and the key of the prompt that are pinned on a pattern."""
     view: str = "lines"
     """Heads over training as "lines" or as a "heatmap"."""
     other_step: int | None = None
@@ -155,6 +157,8 @@ def _text(name: str, value: Any) -> str:
         return " ".join(head_label(*head) for head in value)
     if name == "cards":
         return " ".join(value)
+    if name == "cell":
+        return ".".join(map(str, value))
     return ("/".join(value) or "/") if name == "over" else str(value)
 
 
@@ -172,6 +176,9 @@ def from_query(query: dict[str, str]) -> Selection:
                 found["over"] = _names(text)
             elif field.name == "cards":
                 found["cards"] = tuple(dict.fromkeys(text.split()))
+            elif field.name == "cell":
+                query_pos, key_pos = (min(max(0, int(at)), LARGEST) for at in text.split("."))
+                found["cell"] = query_pos, key_pos
             elif field.name in SWITCHES:
                 found[field.name] = text == "True"
             elif field.name in NUMBERS:
@@ -255,8 +262,8 @@ def turn_to(page: str) -> None:
 
 def open_run(run: str | None) -> None:
     """Turn to another run, None to the newest: what belonged to the old one stays behind, the prompt travels along."""
-    update(run=run, step=None, layer=None, head=None, off=(), token=None, other_step=None, guess="", alone=False,
-           phase="", path="", tensor="", cards=not_verdicts())  # fmt: skip
+    update(run=run, step=None, layer=None, head=None, off=(), token=None, cell=None, other_step=None, guess="",
+           alone=False, phase="", path="", tensor="", cards=not_verdicts())  # fmt: skip
 
 
 def not_verdicts() -> tuple[str, ...]:

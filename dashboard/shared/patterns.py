@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard import theme
+from dashboard import state, theme
 from dashboard.loading import prompt_attention, token_reading
 from dashboard.loading.prompt_attention import WHOLE
 from dashboard.shared import switches
@@ -117,7 +117,7 @@ def _draw(shown: PromptPatterns, head: Head, window: Window, before: PromptPatte
     own = bool(token_reading.head_exists(shown)[head])  # the token view below the pattern shows them as text
     filmed = None if what == "before" else head  # a film is of now
     picture = pattern.picture(blob, max_size=SIZE, head=filmed, locked=locked, text=not own)
-    draw(picture, key="pattern", on_change=lambda cell: hold("lock", shown, cell))
+    draw(picture, key="pattern", on_change=_pin)
     with st.container(key="exact"), st.container(key="only_here_exact") if locked is None else nullcontext():
         st.text(_exactly(shown, head, locked))
 
@@ -134,8 +134,14 @@ def _exactly(shown: PromptPatterns, head: Head, cell: Cell | None) -> str:
 
 
 def pinned(shown: PromptPatterns) -> Cell | None:
-    """The cell that is pinned."""
-    return held("lock", shown)
+    """The cell that is pinned; None where a link pins one that this prompt does not have."""
+    cell = state.read().cell
+    n_query, n_key = (max(sizes) for sizes in zip(*shown.sizes, strict=True))
+    return cell if cell is not None and cell[0] < n_query and cell[1] < n_key else None
+
+
+def _pin(cell: list[int] | None) -> None:
+    state.update(cell=None if cell is None else (cell[0], cell[1]))
 
 
 def held(name: str, shown: PromptPatterns) -> Any:

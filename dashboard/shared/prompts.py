@@ -50,7 +50,7 @@ def choose_text(run: Run, most: int | None = None, place: DeltaGenerator | None 
         "Prompt", height=68,
         help="Your own text: Enter reads it, Shift and Enter begin a line (on a touch screen Enter does). Heads that "
         "look for earlier copies show themselves when something repeats.",
-        **state.control("prompt_box", shown, lambda text: state.update(prompt=text)),
+        **state.control("prompt_box", shown, lambda text: state.update(prompt=text, cell=None)),
     ) or shown  # fmt: skip
     if len(selection.prompt) > state.LONGEST_PROMPT:
         st.caption("This text is too long for a link: the address leaves it out.")
@@ -94,7 +94,7 @@ def choose_kept(run: Run, place: DeltaGenerator) -> str | None:
     chosen = state.among("kept", names) or names[0]
     name = place.selectbox(
         "Prompt", names, help="Kept by the run, with its patterns", format_func=lambda name: title(run, name),
-        **state.control("kept_box", chosen, lambda name: state.update(kept=name)),
+        **state.control("kept_box", chosen, lambda name: state.update(kept=name, cell=None)),
     )  # fmt: skip
     why = run.why_not("prompts")
     st.caption(f"{why}: these are prompts that it kept. In Python, `tracer.watch(model)` shows any input.")

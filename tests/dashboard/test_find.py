@@ -129,6 +129,7 @@ def test_a_passage_opens_as_a_prompt(open_page: Open, sent: Any, monkeypatch: py
     run = run_of(app)
     encoded = prompt_tokens.encode(run, selection.prompt)
     assert turned == ["heads"] and encoded.strings[selection.token] == one["query_token"]
+    assert selection.cell == (selection.token, selection.token - one["query"] + one["key"]), "its look is pinned there"
     row = finding_passages.text(run).tokens[one["sequence"]].tolist()
     assert encoded.tokens[selection.token - 5 : selection.token + 1] == row[one["query"] - 5 : one["query"] + 1]
 

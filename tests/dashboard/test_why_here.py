@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from streamlit.testing.v1 import AppTest
 
 import tracer
+from dashboard import state
 from tests.dashboard.words import shown, was_drawn, written
 from tracer.store import Run
 
@@ -47,6 +48,21 @@ def test_the_pinned_cell_is_explained(open_page: Open, small_run: Run) -> None:
     app.segmented_control(key="why_what").set_value("score").run()
     np.testing.assert_allclose(np.array(shown(app, "why_pairs").data[0].z), found, atol=1e-6)
     assert f"{float(found.sum()):+.2f}".replace("-", "−") in written(app)
+
+
+def test_a_pinned_cell_is_in_the_link_of_its_prompt(open_page: Open) -> None:
+    app = pinned(open_page, 5, 2)
+    chosen = app.session_state["selection"]
+    assert state.to_query(chosen)["cell"] == "5.2" and state.from_query(state.to_query(chosen)) == chosen
+    opened = open_page("heads", **vars(chosen))
+    assert "query 5 “4” → key 2 “4”: " in written(opened) and "of the attention of “4” (5) to “4” (2)" in written(
+        opened
+    )
+    opened.text_area(key="prompt_box").set_value("7 8 9").run()
+    assert opened.session_state["selection"].cell is None
+    for damaged in ("5", "a.b", "-3.x", "1.2.3", ""):
+        assert state.from_query({"cell": damaged}).cell is None
+    assert "Pin a cell to read" in written(open_page("heads", run="tiny", prompt=PROMPT, cell=(99, 1)))
 
 
 def test_its_lines_compute_the_matrix_again(open_page: Open, small_run: Run) -> None:

@@ -154,32 +154,37 @@ def spread(counts: np.ndarray, top: float, *, label: str) -> go.Figure:
 
 
 def _open(run: Run, found: HeadPeaks, hit: Hit) -> None:
-    """Make this passage the prompt of every page, its query held, and turn to Heads."""
+    """Make this passage the prompt of every page, its look pinned, and turn to Heads."""
     if found.from_kept:
-        state.update(kept=found.text.names[hit.sequence], token=hit.query)
+        state.update(kept=found.text.names[hit.sequence], token=hit.query, cell=(hit.query, hit.key))
     else:
-        text, token = as_prompt(run, found.text.tokens[hit.sequence].tolist(), hit.query)
-        state.update(prompt=text, token=token)
+        text, (token, key) = as_prompt(run, found.text.tokens[hit.sequence].tolist(), hit.query, hit.key)
+        state.update(prompt=text, token=token, cell=None if key is None else (token, key))
     st.switch_page(navigation.page("heads"))
 
 
-def as_prompt(run: Run, tokens: list[int], query: int) -> tuple[str, int]:
-    """A row up to a little after its query as text that encodes within the context, and where the query then stands.
+def as_prompt(run: Run, tokens: list[int], query: int, key: int = 0) -> tuple[str, tuple[int, int | None]]:
+    """A row up to a little after its query as text that encodes within the context, and where query and key then stand.
 
-    A start token is put in front, so a row as long as the context loses its first tokens.
+    A start token is put in front, so a row as long as the context loses its first tokens: the key may be None.
     """
     from tracer.data.tokenizer import text_of
 
     about = run.about
     stop = min(len(tokens), query + AFTER + 1)
     room = stop if about.n_ctx is None else about.n_ctx - (about.bos is not None)
-    ids = tokens[max(0, stop - room) : stop]
+    start = max(0, stop - room)
+    ids = tokens[start:stop]
     if ids[0] == about.bos:
         ids = ids[1:]
     words = prompt_tokens.tokenizer(run)
     text = " ".join(map(str, ids)) if words is None else text_of(words, ids, skip_special_tokens=False)
-    after = sum(map(len, prompt_tokens.strings(run, tokens[query + 1 : stop])))
-    return text, position(prompt_tokens.encode(run, text, cut=True).strings, after)
+    strings = prompt_tokens.encode(run, text, cut=True).strings
+
+    def place(at: int) -> int:
+        return position(strings, sum(map(len, prompt_tokens.strings(run, tokens[at + 1 : stop]))))
+
+    return text, (place(query), place(key) if key >= start else None)
 
 
 def position(strings: list[str], after: int) -> int:

@@ -186,8 +186,8 @@ def _draw_passages(run: Run, shown: SurveyPassages, groups: dict[str, Group]) ->
     """Passages; one that is opened becomes the prompt of every page, its query held."""
     opened = draw(passages.picture(shown.blob, rows=shown.rows, groups=groups), key="survey_passages")
     if opened is not None:
-        text, token = as_prompt(run, *shown.looks[opened])
-        state.update(prompt=text, token=token)
+        text, (token, _) = as_prompt(run, *shown.looks[opened])
+        state.update(prompt=text, token=token, cell=None)
         st.switch_page(navigation.page("heads"))
 
 

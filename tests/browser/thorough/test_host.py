@@ -73,7 +73,7 @@ def test_every_selector_meets_something(browser, server, folder):
     told = story(Run(folder / "checkpoints" / "toy"))
     assert told
     addresses = ["", f"ablate?run=toy&tour=5&off={told.label}", "heads?run=none-such"]  # a deed done; a refusal
-    addresses += ["heads?run=states"]
+    addresses += ["heads?run=states", "heads?run=toy&cell=5.2"]
     files = ", ".join(json.dumps(path.read_text("utf-8")) for path in (STYLES, SCRIPT))
     with tab(browser, server) as page:
         page.add_init_script(f"({WATCH})({files})")

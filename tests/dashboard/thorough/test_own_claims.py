@@ -16,7 +16,6 @@ from dashboard.state import Selection
 from dashboard.views.circuits import head_roles
 from tests.ablate.test_own_tests import HERE as TESTS_HERE
 from tests.dashboard.test_circuits_page import cue
-from tests.dashboard.words import captions
 from tracer import ablate
 from tracer.cli import serving
 from tracer.named_code import ROLES, TESTS, remember
@@ -38,9 +37,10 @@ def listed(app: AppTest) -> str:
 
 
 def test_the_card_has_a_row_more(open_page: Open, small_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "after Olsson et al. 2022." in captions(open_page("ablate", **CARD | {"cards": ()}))
+    invited = open_page("ablate", **CARD | {"cards": ()})
+    assert invited.button(key="verdict").help == "Six tests, five of them after Olsson et al. 2022."
     monkeypatch.setenv(TESTS, f"{TESTS_HERE}:one_back,{TESTS_HERE}:broken")
-    assert "after Olsson et al. 2022, and those of --tests." in captions(open_page("ablate", **CARD | {"cards": ()}))
+    assert "2022, and those of --tests." in invited.run().button(key="verdict").help
     app = open_page("ablate", **CARD)
     found = ablate.verdict(small_run, 1, 2, 30, tests=[f"{TESTS_HERE}:one_back", f"{TESTS_HERE}:broken"])
     assert app.code[0].value == found.snippet and "tests=['tests.ablate.test_own_tests:one_back'," in found.snippet

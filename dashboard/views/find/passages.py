@@ -157,13 +157,19 @@ def _open(run: Run, found: HeadPeaks, hit: Hit) -> None:
     """Make this passage the prompt of every page, its look pinned, and turn to Heads."""
     if found.from_kept:
         state.update(kept=found.text.names[hit.sequence], token=hit.query, cell=(hit.query, hit.key))
+        st.switch_page(navigation.page("heads"))
     else:
-        text, (token, key) = as_prompt(run, found.text.tokens[hit.sequence].tolist(), hit.query, hit.key)
-        state.update(prompt=text, token=token, cell=None if key is None else (token, key))
+        take_prompt(run, found.text.tokens[hit.sequence].tolist(), hit.query, hit.key)
+
+
+def take_prompt(run: Run, tokens: list[int], query: int, key: int) -> None:
+    """The same of a row of tokens, which becomes a text."""
+    text, (token, looked) = as_prompt(run, tokens, query, key)
+    state.update(prompt=text, token=token, cell=None if looked is None else (token, looked))
     st.switch_page(navigation.page("heads"))
 
 
-def as_prompt(run: Run, tokens: list[int], query: int, key: int = 0) -> tuple[str, tuple[int, int | None]]:
+def as_prompt(run: Run, tokens: list[int], query: int, key: int) -> tuple[str, tuple[int, int | None]]:
     """A row up to a little after its query as text that encodes within the context, and where query and key then stand.
 
     A start token is put in front, so a row as long as the context loses its first tokens: the key may be None.

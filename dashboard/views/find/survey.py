@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import streamlit as st
 
-from dashboard import navigation, state, theme
+from dashboard import state, theme
 from dashboard.access import read_only
 from dashboard.shared.figures import plain
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot, table
 from dashboard.views.find import survey_data
 from dashboard.views.find.all_heads import MEANS
-from dashboard.views.find.passages import as_prompt
+from dashboard.views.find.passages import take_prompt
 from dashboard.views.find.survey_data import SurveyPassages
 from tracer.measures.aliases import Head
 from tracer.named_code import MEASURES, remembered
@@ -183,12 +183,10 @@ def _job_groups(made: Jobs) -> dict[str, Group]:
 
 
 def _draw_passages(run: Run, shown: SurveyPassages, groups: dict[str, Group]) -> None:
-    """Passages; one that is opened becomes the prompt of every page, its query held."""
+    """Passages; one that is opened becomes the prompt of every page, its look pinned."""
     opened = draw(passages.picture(shown.blob, rows=shown.rows, groups=groups), key="survey_passages")
     if opened is not None:
-        text, (token, _) = as_prompt(run, *shown.looks[opened])
-        state.update(prompt=text, token=token, cell=None)
-        st.switch_page(navigation.page("heads"))
+        take_prompt(run, *shown.looks[opened])
 
 
 def _bars(names: list[str], mass: list[float], others: list[float], label: str) -> go.Figure:

@@ -37,11 +37,11 @@ STRONGEST = 4
 
 @dataclass(frozen=True)
 class SurveyPassages:
-    """Passages, packed for the browser; of each the row's name, its tokens, and which of them looks."""
+    """Passages, packed for the browser; of each the row's name, its tokens, and its query and key."""
 
     blob: bytes
     rows: list[str]
-    looks: list[tuple[list[int], int]]
+    looks: list[tuple[list[int], int, int]]
 
 
 def kept(run: Run, step: int) -> xr.Dataset | None:
@@ -119,5 +119,5 @@ def _packed(key: Key, head: Head, found: xr.Dataset, looks: list[tuple[str, str,
         cards.append(Passage(group, len(cards), query, looked, score, below, strings, np.nan_to_num(share)))
     causal = run.about.causal
     blob = passages.pack(head_label(*head), cards, causal[layer] if causal else True)
-    queries = [(ids.tolist(), query) for ids, (_, query, _) in zip(tokens, cells, strict=True)]
-    return SurveyPassages(blob, [f"row {row}" for row, _, _ in cells], queries)
+    drawn = [(ids.tolist(), query, key_pos) for ids, (_, query, key_pos) in zip(tokens, cells, strict=True)]
+    return SurveyPassages(blob, [f"row {row}" for row, _, _ in cells], drawn)

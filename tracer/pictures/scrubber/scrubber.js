@@ -19,7 +19,8 @@ function spanOf(values) {
   return [lo, hi > lo ? hi : lo + 1];
 }
 
-/** Is each step as far from the one before it? Then places on the track are as steps are. @param {ArrayLike<number>} steps */
+/** Is each step as far from the one before it? A place on the track says its step then.
+ * @param {ArrayLike<number>} steps */
 function isEven(steps) {
   for (let i = 2; i < steps.length; i++) if (steps[i] - steps[i - 1] !== steps[1] - steps[0]) return false;
   return true;

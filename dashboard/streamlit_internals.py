@@ -7,7 +7,7 @@ version. Where one is gone all the same, a saved page lacks what it asks for, an
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from streamlit.runtime.scriptrunner import get_script_run_ctx
@@ -27,6 +27,22 @@ def text_in(widget: str) -> str:
     except AttributeError:
         return ""
     return told if isinstance(told, str) else ", ".join(told.data)
+
+
+@contextmanager
+def lasting() -> Iterator[None]:
+    """What is drawn here stays in the browser while the page changes, and is drawn over by what comes in its place.
+
+    Streamlit empties a page of what its own script drew, and keeps what the script around all pages did; where it can't
+    be told so, a part vanishes with its page, and comes again with the next.
+    """
+    context: Any = get_script_run_ctx()
+    try:
+        around = context.run_with_active_hash(context.pages_manager.main_script_hash)
+    except AttributeError:
+        around = nullcontext()
+    with around:
+        yield
 
 
 @contextmanager

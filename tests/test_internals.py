@@ -251,3 +251,29 @@ def test_what_streamlit_draws_and_what_stands_in_its_widgets() -> None:
     assert not app.exception and app.session_state["found"] == ["a b", "mean", False]
     app.text_area("prompt").set_value("c").run()
     assert app.session_state["found"] == ["c", "mean", False]
+
+
+def app_with_a_page() -> None:
+    import streamlit as st
+
+    from dashboard.streamlit_internals import drawn, lasting
+
+    def view() -> None:
+        with drawn() as messages:
+            st.text("goes with its page")
+            with lasting():
+                st.text("stays")
+            st.text("goes, too")
+        st.session_state["hashes"] = [message.metadata.active_script_hash for message in messages]
+
+    with drawn() as around:
+        st.text("stays")
+    page = st.navigation([st.Page(view, title="view", default=True)])
+    page.run()
+    st.session_state["around"] = around[0].metadata.active_script_hash
+
+
+def test_what_outlives_a_page_is_of_the_script_around_it() -> None:
+    app = AppTest.from_function(app_with_a_page).run()
+    around, (first, lasts, last) = app.session_state["around"], app.session_state["hashes"]
+    assert not app.exception and lasts == around and first == last != around

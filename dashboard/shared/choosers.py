@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -12,6 +13,7 @@ from dashboard import jobs, loading, navigation, state, theme
 from dashboard.loading import head_scores
 from dashboard.shared.pulse import ticking
 from dashboard.shared.run_bar import draw_run_bar, draw_starting
+from dashboard.streamlit_internals import lasting
 from tracer.measures import MEASURES, Measure, in_trace
 from tracer.pictures.scales import of_measure
 from tracer.store import NotARun, NothingRecorded, nearest_row
@@ -27,6 +29,7 @@ CHOICE = 66
 """Pixels of a widget with its label."""
 
 
+@lasting()
 def heading(title: str, question: str) -> None:
     """The page's name, the question it answers, and room for how the chosen run stands and for Share."""
     with st.container(key="heading", horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
@@ -47,14 +50,16 @@ def row(others: Sequence[int], grows: int | None = None) -> Sequence[DeltaGenera
 
     On a phone the first two stay side by side. `grows`: the place of a choice that takes more lines the more is chosen.
     """
-    with st.container(key="choosers"):
-        columns = st.columns([sum(others) / 4, *others], vertical_alignment="bottom")
-    return [
-        column.container(
-            key=f"choice-{i}", height="content" if i == grows else CHOICE, border=False, vertical_alignment="bottom"
-        )
-        for i, column in enumerate(columns)
-    ]
+    with lasting(), st.container(key="choosers"):
+        first, rest = st.columns([1, 4], vertical_alignment="bottom")
+        run = _place(first, 0)
+    columns = rest.columns(others, vertical_alignment="bottom")
+    return [run, *(_place(column, i, i == grows) for i, column in enumerate(columns, 1))]
+
+
+def _place(column: DeltaGenerator, number: int, grows: bool = False) -> DeltaGenerator:
+    height = "content" if grows else CHOICE
+    return column.container(key=f"choice-{number}", height=height, border=False, vertical_alignment="bottom")
 
 
 def choose_run() -> Run:
@@ -73,7 +78,8 @@ def choose_run() -> Run:
     current = selection.run if selection.run in names else names[0]
     if selection.run != current:
         state.open_run(current)
-    st.selectbox("Run", names, **state.control("run_box", current, state.open_run))
+    with lasting():
+        st.selectbox("Run", names, **state.control("run_box", current, state.open_run))
     try:
         run = loading.run(current)
     except (ValueError, OSError) as error:  # OSError: a name too long for the file system
@@ -82,7 +88,7 @@ def choose_run() -> Run:
             _offer([name for name in names if name != current])
         with st.session_state["refused_place"]:  # the place of a choice is too narrow for a sentence
             refuse(str(error))
-    with st.session_state["run_bar_place"]:
+    with st.session_state["run_bar_place"], nullcontext() if run.live else lasting():  # what ticks goes with its page
         draw_run_bar(run)
     return run
 

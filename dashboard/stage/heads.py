@@ -17,6 +17,7 @@ from dashboard.shared import choosers, prompts, switches
 from dashboard.shared.asking import asked
 from dashboard.shared.mount import draw
 from dashboard.stage import timeline
+from dashboard.streamlit_internals import lasting
 from tracer.measures.aliases import Head
 from tracer.pictures import atlas
 from tracer.pictures.picture import Picture
@@ -40,8 +41,9 @@ def slim(run: Run, draw_below: Callable[[], None]) -> None:
     room = None
     if trace is not None and head_scores.has_heads(trace) and head_scores.head_measures(trace) and _holds(run):
         n = int(head_scores.head_exists(trace).sum())
-        room = st.container(key=next((key for most, key in ROOMS.items() if n <= most), "strip_many"), gap=None)
-        room.html("<i></i>")  # an empty container takes no room
+        with lasting():
+            room = st.container(key=next((key for most, key in ROOMS.items() if n <= most), "strip_many"), gap=None)
+            room.html("<i></i>")  # an empty container takes no room
     draw_below()
     if room is not None and trace is not None:
         with room:
@@ -79,6 +81,7 @@ def _is_cheap(run: Run) -> bool:
     return not prompts.can_read(run) or 4 * run.meta.get("n_params", 0) <= CHEAP_BYTES
 
 
+@lasting()
 def _draw_strip(run: Run, trace: xr.Dataset) -> None:
     if not asked(f"strip {run.dir}", "Show every head on the prompt", key="strip_all", at_once=_is_cheap(run)):
         return

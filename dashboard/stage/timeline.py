@@ -11,6 +11,7 @@ from dashboard import loading, state, theme
 from dashboard.loading import course, head_scores, prompt_film, recorded_prompts
 from dashboard.shared import choosers, prompts
 from dashboard.shared.mount import draw, serve
+from dashboard.streamlit_internals import lasting
 from tracer.measures.aliases import Head
 from tracer.pictures import scrubber
 from tracer.pictures.prompt_patterns import PromptPatterns
@@ -46,13 +47,20 @@ def choose_record(run: Run) -> None:
 def begin_record(steps: list[int]) -> DeltaGenerator | None:
     """Settle the step of a page of records; returned is the place of its timeline, None where one step needs none."""
     choosers.settle_step(steps)
-    return make_room(steps) if len(steps) > 1 else None
+    return _room() if len(steps) > 1 else None
 
 
+@lasting()
 def make_room(steps: list[int]) -> DeltaGenerator:
-    """Where the timeline goes, as high as it will be: it may be drawn last, and nothing should move then."""
-    if len(steps) == 1:
-        return st.container()
+    """Where the timeline of a page without a strip goes."""
+    room = _room() if len(steps) > 1 else st.container()
+    st.empty()  # a strip of the page before would stay until all is drawn
+    return room
+
+
+@lasting()
+def _room() -> DeltaGenerator:
+    """As high as a timeline will be: it may be drawn last, and nothing should move then."""
     room = st.container(key="stage_timeline", gap=None)
     room.html("<i></i>")  # an empty container takes no room
     return room
@@ -99,6 +107,7 @@ def draw_film(
             )  # fmt: skip
 
 
+@lasting()
 def serve_film(run: Run, trace: xr.Dataset, shown: PromptPatterns, see: Callable[[int], PromptPatterns]) -> None:
     """What a timeline of records plays: the prompt of `shown` at every snapshot, or as it was kept; nothing that costs
     much."""
@@ -109,6 +118,7 @@ def serve_film(run: Run, trace: xr.Dataset, shown: PromptPatterns, see: Callable
         serve("film", key="film_beside", data=film)
 
 
+@lasting()
 def _draw(run: Run, blob: bytes, steps: list[int], head: Head | None, measure: str | None) -> None:
     trace = loading.so_far(run)
     scale = None

@@ -125,9 +125,14 @@ def test_look_find_and_switch_off(page, server):
     expect(page.get_by_role("application", name=re.compile("8 query rows, 8 key columns"))).to_be_visible()
     assert query(page)["prompt"] == ["5 7 9 11 5 7 9"]
 
-    # Find: where in text the same head looks.
+    # Find: where in text the same head looks; the run and the timeline stand as they stood, and are not drawn anew.
+    stage = [page.locator(".st-key-choice-0 input"), page.get_by_role("slider", name="Step of training")]
+    for part in stage:
+        part.evaluate("(part) => part.dataset.stays = 'yes'")
     page.get_by_role("link", name="Find").click()
     expect(page.get_by_role("heading", name=f"Where {label} looks")).to_be_visible()
+    for part in stage:
+        expect(part).to_have_attribute("data-stays", "yes")
     expect(page.locator(".passages li")).to_have_count(16)
     settle(page)
 

@@ -374,8 +374,8 @@ suite("token view", () => {
 });
 
 suite("scrubber", () => {
-  const own = ["nearestStep", "spanOf", "makeScrubber", "MISSING"];
-  const { nearestStep, spanOf, makeScrubber, MISSING } = load(own, "scrubber");
+  const own = ["nearestStep", "spanOf", "sharesOf", "makeScrubber", "MISSING"];
+  const { nearestStep, spanOf, sharesOf, makeScrubber, MISSING } = load(own, "scrubber");
   test("the snapshot nearest to a step, the later of two that are as near", () =>
     assert.deepEqual(
       [0, 7, 15, 99].map((step) => nearestStep([0, 10, 20], step)),
@@ -385,6 +385,13 @@ suite("scrubber", () => {
     assert.deepEqual(spanOf([3, Number.NaN, 1]), [1, 3]);
     assert.deepEqual(spanOf([2, 2]), [2, 3]);
   });
+  for (const [what, steps, shares] of [
+    ["at its step", [0, 1, 25, 50, 75, 100], [0, 0.01, 0.25, 0.5, 0.75, 1]],
+    ["evenly, of steps that double", [1, 2, 4, 8, 16], [0, 0.25, 0.5, 0.75, 1]],
+    ["at the start, alone", [7], [0]],
+    ["at an end, of two", [5, 9], [0, 1]]
+  ])
+    test(`a record stands ${what}`, () => assert.deepEqual(sharesOf(Float64Array.from(steps)), shares));
   test("a file of its table has whole steps, exact values and what happened", () => {
     const events = [{ step: 900, low: 800, high: 950, label: "L0H1 turns to the token before" }];
     const part = newPart({ value: 0, head: null, measure: "", scale: null, seen: 0, live: false, events });
@@ -400,12 +407,13 @@ suite("scrubber", () => {
   });
   for (const [steps, said] of [
     [[0, 25, 50], false],
+    [[0, 1, 25, 50, 75], false],
     [[0, 1, 25], true]
   ])
-    test(`a tick is said to be a record where steps are uneven: ${steps}`, () => {
+    test(`a tick is said to be a record where records don't stand at their steps: ${steps}`, () => {
       const part = newPart({ value: 0, head: null, measure: "", scale: null, seen: 0, live: false, events: [] });
       const view = makeScrubber(part);
-      const loss = new Float64Array(3);
+      const loss = new Float64Array(steps.length);
       view.load({ measures: [], loss: "loss" }, { steps: Float64Array.from(steps), loss, film: [MISSING] });
       const readout = part.root.children[0].children.at(-2);
       const ticks = readout.children.find((one) => one.textContent === "1 tick = 1 record");

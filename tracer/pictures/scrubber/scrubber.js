@@ -19,11 +19,15 @@ function spanOf(values) {
   return [lo, hi > lo ? hi : lo + 1];
 }
 
-/** Is each step as far from the one before it? A place on the track says its step then.
+/** Where each record stands on the track, from 0 to 1: at its step, so that a date has one place on every page; evenly
+ * where that would press more than a fourth of them together, as of steps that double.
  * @param {ArrayLike<number>} steps */
-function isEven(steps) {
-  for (let i = 2; i < steps.length; i++) if (steps[i] - steps[i - 1] !== steps[1] - steps[0]) return false;
-  return true;
+function sharesOf(steps) {
+  const last = Math.max(1, steps.length - 1);
+  const span = steps[last] - steps[0];
+  let pressed = 0;
+  for (let i = 1; i <= last; i++) if (steps[i] - steps[i - 1] < span / last / 4) pressed++;
+  return Array.from(steps, (step, i) => (pressed > last / 4 || steps.length < 2 ? i / last : (step - steps[0]) / span));
 }
 
 /** @param {Part} part @returns {View} */
@@ -55,6 +59,7 @@ function makeScrubber(part) {
   let head;
   let arrays;
   let steps;
+  let shares;
   let count = 0; // of snapshots
   let shown = null; // where the reader is while it is not where the host is: a place between 0 and count - 1
   let waiting = false; // for the host
@@ -164,7 +169,7 @@ function makeScrubber(part) {
   play.onclick = toggle;
   function placeOf(event) {
     const [x] = pointIn(strip, event);
-    return Math.round(((x - SCRUBBER_EDGE) / (layout.width - 2 * SCRUBBER_EDGE)) * (count - 1));
+    return nearestStep(shares, (x - SCRUBBER_EDGE) / (layout.width - 2 * SCRUBBER_EDGE));
   }
   strip.onpointerdown = (event) => {
     if (event.button || !layout) return;
@@ -213,7 +218,11 @@ function makeScrubber(part) {
     tellFrame(now());
   });
 
-  const xOf = (place) => SCRUBBER_EDGE + (place / Math.max(1, count - 1)) * (layout.width - 2 * SCRUBBER_EDGE);
+  function xOf(place) {
+    const from = Math.floor(place);
+    const way = place > from ? (shares[from + 1] - shares[from]) * (place - from) : 0;
+    return SCRUBBER_EDGE + (shares[from] + way) * (layout.width - 2 * SCRUBBER_EDGE);
+  }
   const highest = () => (part.cue.events.length ? BAND + 4 : 4);
   const yOf = (value, [lo, hi]) => highest() + (1 - clamp((value - lo) / (hi - lo), 0, 1)) * (TRACK - 10 - highest());
   /** The place of a step that may lie between two snapshots. */
@@ -281,18 +290,20 @@ function makeScrubber(part) {
   function drawBase() {
     const { theme } = part;
     const ctx = sized(base, layout.width, SCRUBBER_HEIGHT);
-    const apart = (layout.width - 2 * SCRUBBER_EDGE) / Math.max(1, count - 1);
     curve(ctx, layout.loss, layout.lossRange, mix(theme.muted, theme.page, 0.35), 1.5);
     curve(ctx, layout.score, layout.scoreRange, scoreColour(), 2);
     const look = { colour: theme.muted, font: `400 10.5px ${theme.mono}`, baseline: "top" };
     ctx.font = look.font;
     const last = count - 1;
     const wide = ctx.measureText(stepName(last)).width + 22;
-    const stride = Math.max(1, Math.ceil(wide / apart));
+    let [ticked, written] = [Number.NEGATIVE_INFINITY, Number.NEGATIVE_INFINITY];
     for (let i = 0; i < count; i++) {
-      // a tick a snapshot where there is room; its step under every few and the last
-      const named = i === last || (i % stride === 0 && (last - i) * apart >= wide);
-      if (!named && apart < 3) continue;
+      // a tick a record where there is room, and its step where that has room; always of the last
+      const at = xOf(i);
+      const named = i === last || (at - written >= wide && xOf(last) - at >= wide);
+      if (!named && at - ticked < 3) continue;
+      ticked = at;
+      if (named) written = at;
       fillBox(ctx, named ? theme.muted : theme.line, Math.round(xOf(i)) - 0.5, TRACK + 2, 1, named ? 6 : 4);
       if (!named) continue;
       const [x, align] = i === 0 ? [1, "left"] : i === last ? [layout.width - 1, "right"] : [xOf(i), "center"];
@@ -350,7 +361,10 @@ function makeScrubber(part) {
       arrays = newArrays;
       steps = arrays.steps;
       count = steps.length;
-      ticksAt.hidden = isEven(steps);
+      shares = sharesOf(steps);
+      ticksAt.hidden = shares.every(
+        (share, i) => Math.abs(share * (steps[count - 1] - steps[0]) - steps[i] + steps[0]) < 0.5
+      );
       strip.title = ticksAt.hidden ? "" : "One tick is one record, the numbers are training steps.";
       told = -1;
       if (at == null) return;

@@ -26,6 +26,7 @@ def draw() -> None:
             st.html("<i></i>")  # fetches what later pieces of HTML wait for
             mount.all_parts()
             mount.serve("scheme", key="scheme", data=theme.mode(), on_turned_change=lambda: None)
+            mount.serve("rule", key="rule", data=0)
             # what ? and / do anywhere; the page goes to its top when the tour's step changes, where the card is
             mount.draw(Picture("keys", {"top": state.read().tour}), key="keys")
         draw_tour(page.url_path)

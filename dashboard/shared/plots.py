@@ -27,8 +27,11 @@ def plot(
     on_pick: Callable[[Any], None] | None = None,
     on_set: Callable[[list[Any]], None] | None = None,
     numbers: Callable[[], Mapping[str, Sequence[Any]]] | None = None,
+    over_steps: bool = False,
 ) -> None:
     """Draw a figure that has a height; a click on a point gives `on_pick` its customdata, `numbers` is its table.
+
+    A line goes along with the timeline where the x axis is `over_steps`.
 
     With `on_set` dragging draws a lasso, or a box, and gives it the customdata of all points inside. The page's colours
     come here. Streamlit mounts a chart anew whenever its figure changes: the box around it keeps what is below in its
@@ -49,7 +52,7 @@ def plot(
     if on_set is not None:  # the host keeps a figure's outline, and a drag within it would move that one
         figure.update_layout(meta=st.session_state.get(f"{key}_sets", 0))
     high: Any = figure.layout["height"]
-    with st.container(height=int(high), border=False, key=f"{key}_chart"):
+    with st.container(height=int(high), border=False, key=f"{key}{'_over_steps' * over_steps}_chart"):
         st.plotly_chart(figure, theme=None, key=key, config=config, alt=alt, **options)
     if numbers is not None:
         with st.expander("Show as table", key=f"{key}_numbers", on_change="rerun", type="compact") as folded:

@@ -24,7 +24,7 @@ from tracer.pictures.page import Mount, Note, document, notes_html
 from tracer.pictures.picture import Picture
 
 Block = dict[str, Any]
-UNSEEN = ("address", "all_parts", "cue", "film", "keys", "landing", "pulse", "reel", "saver", "scheme", "taker")
+UNSEEN = ("address", "all_parts", "cue", "film", "keys", "landing", "pulse", "reel", "rule", "saver", "scheme", "taker")
 """Parts that serve a page and show nothing."""
 ASKING = {
     "ablation_grid": "As it was on the page. Switching heads takes the model: follow the link below.",

@@ -56,7 +56,7 @@ def draw_costs(run: Run, setup: Setup) -> None:
     }
     for column, name in zip(st.columns(len(before)), before, strict=True):
         with column, st.container(border=True, height="stretch", gap="xsmall"):
-            st.markdown(f"**{probe_title(name, setup)}**, loss in nats a token", help=said[name])
+            st.markdown(f"**{probe_title(name, setup)}**, loss in nats", help=said[name])
             _draw_cost(before[name], found.get(name) if found else None)
             if found and name not in found:
                 st.caption(f"1 sequence: {setup.mode} has no other to take what stands in from.")

@@ -43,7 +43,7 @@ def draw_sweep(run: Run, setup: Setup) -> None:
     if (own := choose_metric(run)) is not None:
         draw_own_heads(own, setup)
         return
-    st.caption("The change in loss, in nats a token, when only that head is off.")
+    st.caption("Change in loss, in nats a token, when only that head is off.")
     model = setup.model
     n_heads = sum(model.heads_of_layers)
     passes = n_heads * (DRAWS if setup.mode == "resample" else 1)

@@ -18,6 +18,8 @@ from dashboard.views.circuits.trigrams import draw_trigrams
 from dashboard.views.circuits.vocabulary import draw_words
 from tracer.measures.aliases import Head
 
+OFF = "Off: it writes nothing. The next token and its parts follow, readings of weights stay."
+
 
 def page() -> None:
     choosers.heading("Circuits", "What do heads do by their weights alone, and whose output do they read?")
@@ -66,15 +68,13 @@ def page() -> None:
 
 
 def _draw_switches(head: Head, off: tuple[Head, ...]) -> None:
-    """What is off, or what switching the head in focus off does; and the switches."""
+    """What is off, and the switches."""
+    align = "distribute" if off else "right"
     with st.container(
-        key="circuits_switches", horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"
+        key="circuits_switches", horizontal=True, horizontal_alignment=align, vertical_alignment="center"
     ):  # fmt: skip
         if off:
             writes = "they write" if len(off) > 1 else "it writes"
             st.caption(f"Without {switches.named(off)}: {writes} nothing, and whatever runs on text is computed anew. "
                        "Readings of weights stay.", width="content")  # fmt: skip
-        else:
-            st.caption("A head that is off writes nothing: the next token and its parts follow. Readings of weights "
-                       "stay.", width="content")  # fmt: skip
-        switches.draw_both(head, off, help="")
+        switches.draw_both(head, off, help=OFF)

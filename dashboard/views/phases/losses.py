@@ -51,7 +51,7 @@ def draw_surfaces(run: Run, phase: Curve | None) -> None:
         )  # fmt: skip
         with column:
             plot(figure, key=f"surface_{quantity}", alt=f"{label} at each step and position", on_pick=go,
-                 numbers=lambda found=found: _columns(found))  # fmt: skip
+                 numbers=lambda found=found: _columns(found), over_steps=True)  # fmt: skip
 
 
 def _columns(found: data.Surface) -> dict[str, list[float]]:

@@ -168,7 +168,7 @@ def _draw_timeline(run: Run, found: list[Curve], changed: list[Curve], warmup: f
     if closer:
         st.caption(f"{replays.said(run)} Dates are those of the run's own records.")
     plot(figure, key="timeline", alt=f"{len(lanes)} curves over training, in the order in which they changed",
-         on_pick=go, numbers=numbered)  # fmt: skip
+         on_pick=go, numbers=numbered, over_steps=True)  # fmt: skip
 
 
 def _band(curve: Curve, steps: np.ndarray) -> np.ndarray | None:

@@ -41,6 +41,30 @@ def test_the_page_says_what_its_pictures_show(page, server, toy):
         assert rows[label][:3] == expected, label
 
 
+def test_a_line_goes_with_the_timeline(page, server, toy):
+    """It stands over the tick of the step, linear and logarithmic, through all curves, and goes with the mouse."""
+    visit(page, f"{server}/phases?run=toy")
+    slider = page.get_by_role("slider", name="Step of training")
+    lines = page.locator(".st-key-timeline .moment-line")
+    for step, log in ((100, False), (1, True)):
+        if log:
+            page.get_by_role("radio", name="log").click()
+            settle(page)
+        expect(lines).to_have_count(0)
+        box = slider.bounding_box()
+        share = step / int(toy.trace.step.max())
+        page.mouse.move(box["x"] + 9 + share * (box["width"] - 18), box["y"] + 40)
+        page.mouse.down()
+        expect(slider).to_have_attribute("aria-valuetext", re.compile(f"^step {step},"))
+        tick = page.locator(".st-key-timeline .xtick text").filter(has_text=re.compile(f"^{step}$")).first.bounding_box()
+        line = lines.bounding_box()
+        assert abs(line["x"] + line["width"] / 2 - tick["x"] - tick["width"] / 2) < 2
+        assert line["height"] > 0.9 * page.locator(".st-key-timeline .main-svg").first.bounding_box()["height"] - 40
+        page.keyboard.press("Escape")
+        page.mouse.up()
+    expect(lines).to_have_count(0)
+
+
 def test_every_picture_looks_closer_or_leads_to_a_step(page, server, toy):
     visit(page, f"{server}/phases?run=toy&path=all")
     ticks = page.locator(".st-key-surface_loss .xtick text")

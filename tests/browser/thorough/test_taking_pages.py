@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 SEEN = """(within) => [...document.querySelectorAll(within)].flatMap((node) => [node, ...node.querySelectorAll("*")])
   .map((node) => node.shadowRoot?.querySelector(".part")).filter((part) => part && part.clientWidth)
-  .map((part) => part.classList[1]).filter((name) => !["taker", "keys", "scheme"].includes(name))"""
+  .map((part) => part.classList[1]).filter((name) => !["taker", "keys", "rule", "scheme"].includes(name))"""
 TITLES = "(which) => [...document.querySelectorAll(which)].map((node) => node.textContent)"
 
 

@@ -108,6 +108,7 @@ type Hub = {
   opening?: boolean;
   address?: boolean;
   landing?: boolean;
+  rules?: boolean;
   asked?: string | null;
   about?: Record<string, any>;
 };

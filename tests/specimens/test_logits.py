@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -182,3 +183,63 @@ def test_logits_grow_with_the_rate_and_remedies_hold_them(tmp_path: Path, monkey
     assert numbers.same(runs["none-30"].model(), never.model()) == 0
     assert numbers.same(runs["none-30"].model(), runs["clip-30"].model()) > 0.01
     assert numbers.zhai(runs["none-02"].model(), "1 2 3 4 5 6").shape == (2, 4)
+
+
+FOLDER = Path(__file__).parents[2] / "papers" / "logits"
+PAGE = " ".join((FOLDER / "page.md").read_text().split())
+CLAIMS: list[dict[str, Any]] = json.loads((FOLDER / "results.json").read_text())["claims"]
+
+
+def of(begin: str, control: bool = False) -> list[float]:
+    """The figures of the one claim whose text begins so, or of its control, by seed."""
+    (claim,) = [one for one in CLAIMS if one["claim"].startswith(begin)]
+    return list((claim["control"] if control else claim)["figures"].values())
+
+
+LOST, EDGE, CAPPED = "Muon at 0.1 without a remedy", "at this edge", "QK-clip at 10 still"
+CLIP, NORM = "QK-clip at 5", "QK-norm costs nothing"
+SAID: list[tuple[str, list[float]]] = [
+    ("the largest reaches {:,.0f} to {:,.0f} within 200 steps", of("Muon at 0.3, nothing")),
+    ("the loss is {:.2f} to {:.2f} nats above the best.", of("QK-norm: Muon", control=True)),
+    ("entropy ends at {:.2f} to {:.2f} with a rate of 0.05", of(EDGE, control=True)),
+    ("and at {:.3f} to {:.3f} with 0.1", of(EDGE)),
+    ("does not jump: {:.2f} to {:.2f} nats above", of(LOST, control=True)),
+    ("then {:.2f} to {:.2f}. In seed 1", of(LOST)),
+    ("it ends at {:.3f} to {:.3f} in all five seeds", of("under AdamW at 0.03 normalised")),
+    ("logits leave their band {:.0f} steps before the loss", of("Muon at 0.3: the largest logit")),
+    ("At 0.1 they leave it {:.0f} to {:.0f} steps before", of("Muon at 0.1: the largest logit")),
+    ("the best of them ends {:.2f} to {:.2f} nats above 0.02", of("the fifth remedy")),
+    ("with {:.2f} to {:.2f} nats gained", of("under AdamW at 0.03 a warm-up")),
+    ("QK-norm and QK-clip gain {:.2f} to {:.2f} and", of("under AdamW at 0.03 QK-norm")),
+    ("and {:.2f} to {:.2f} there", of("under AdamW at 0.03 QK-clip")),
+    ("lost in all five seeds, by {:.2f} to {:.2f} nats", of("under AdamW at 0.1")),
+    ("lower by {:.3f} to {:.3f} and", [-one for one in of(CLIP)]),
+    ("and by {:.3f} to {:.3f} nats", [-one for one in of(NORM)]),
+    ("({:.2f} to {:.2f} of what they are without)", of("QK-clip at 100", control=True)),
+    ("which ends at {:.3f} to {:.3f}.", of("QK-clip at 100")),
+    ("the largest is {:.0f} or more", of(CAPPED)),
+    ("heads have {:.2f} to {:.2f} of the largest entropy", of("Zhai", control=True)),
+]
+
+
+@pytest.mark.parametrize(("sentence", "figures"), SAID)
+def test_the_page_says_what_the_results_say(sentence: str, figures: list[float]) -> None:
+    """Each range is that of the seeds, as it is rounded in the sentence."""
+    ends = [min(figures), max(figures)][: sentence.count("{")]
+    assert sentence.format(*ends) in PAGE
+
+
+def test_single_figures_of_the_page() -> None:
+    assert "stays below 13.4" in PAGE and 13.3 < max(of("Muon at 0.3, nothing", control=True)) < 13.4
+    assert "above 0.008" in PAGE and 0.007 < max(of("Muon at 0.3: no head")) < 0.008
+    assert "reached 44, above 30" in PAGE and round(of("under AdamW at 0.1", control=True)[2]) == 44
+    assert "once 31, in seed 1" in PAGE and round(of(CAPPED, control=True)[1]) == 31
+    assert set(of("Muon at 0.3: the largest logit")) == {22}
+    never, bound_of_zhai = of("QK-clip that is never reached"), of("Zhai")
+    assert "same weights to the bit, in all seeds" in PAGE and set(never) == {0}
+    assert "0 to more than ten places" in PAGE and max(bound_of_zhai) < 1e-11
+    ratios = [of(begin) for begin in ("QK-norm: Muon", "QK-clip at 10: Muon", "W_Q and W_K at a tenth")]
+    assert ratios == [[6, 3, 6, 6, 6]] * 3 and "and three times in seed 1" in PAGE
+    assert set(of("100 steps of warm-up")) == {0}
+    failed = [one["claim"] for one in CLAIMS if one["verdict"] == "fails"]
+    assert len(failed) == 8 and {one["verdict"] for one in CLAIMS} == {"holds", "fails"}

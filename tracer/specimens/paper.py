@@ -88,6 +88,13 @@ class Claim:
     """The share of seeds in which it must hold, above 0.5 and at most 1."""
     order: bool = False
     """Is it an order, of which chance would give half of the seeds? Then it is told by the exact sign test alone."""
+    noise: float | None = None
+    """How far apart, in `unit`, the figures of two seeds may be by themselves. Then the mean over seeds is judged, not
+    each seed: n seeds make noise / sqrt(n) of it. It holds inside `within` by `margin` times that, fails once outside
+    by as much as noise makes, and is too close to tell between. A seed without a figure is not counted."""
+    margin: float = 1
+    """Of a claim with `noise`: 1 where the mean must be further inside than noise alone explains, 0 where inside does,
+    as of "no worse than"."""
     control: Control | None = None
     """What must come out as well; a seed in which it does not supports nothing. None where the claim needs none."""
     too_small: Callable[[SeedRuns], str] | None = None
@@ -102,6 +109,9 @@ class Claim:
             raise ValueError(f"claim {self.text!r:.60}: published= and place= go together; without both it is ours")
         if not 0.5 < self.share <= 1:
             raise ValueError(f"claim {self.text!r:.60}: share={self.share} must be above 0.5 and at most 1")
+        if self.noise is not None and (self.noise <= 0 or self.order or self.weaker or self.control):
+            raise ValueError(f"claim {self.text!r:.60}: noise={self.noise:g} must be above 0; with it goes no order, "
+                             "weaker or control")  # fmt: skip
         for ends in (self.within, self.weaker):
             if ends is not None:
                 _check_ends("claim", self.text, ends)

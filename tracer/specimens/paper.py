@@ -11,6 +11,7 @@ from typing import Any
 
 from tracer.config import TrainConfig
 from tracer.config.field_docs import fields_in_help
+from tracer.specimens.systems import System
 from tracer.store import Run
 
 SeedRuns = Mapping[str, Run]
@@ -33,6 +34,8 @@ class PaperRun:
     code: Mapping[str, Any] = field(default_factory=dict)
     """Code that it is trained with, by the words of `tracer.train`: corpus, scalars, measures, probes, clamp, loss,
     rules."""
+    preset: str = ""
+    """The preset that `config` is of: the run is called after it, so that one which somebody trained is found."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.config, TrainConfig):
@@ -131,17 +134,19 @@ class Paper:
     """Printed above its claims."""
     source: str
     """Authors, year and where it is to be read."""
-    runs: Mapping[str, PaperRun]
+    runs: Mapping[str, PaperRun] = field(default_factory=dict)
     """Its trainings, by the names that claims need them by; the run of seed 1 is called FOLDER-NAME-1."""
-    claims: tuple[Claim, ...]
+    claims: tuple[Claim, ...] = ()
     """Each with a text of its own, in the order in which they are printed."""
     quick: tuple[str, ...] = ()
     """Runs of `tracer reproduce --quick`, which should take two minutes at most; empty for all of them."""
     tests: tuple[Any, ...] = ()
     """Tests of heads (`tracer.head_test`) that every head of its exported models is put to, on their cards."""
+    systems: tuple[System, ...] = ()
+    """Of a tutorial: what it builds, one after the other, with published figures and exercises (`tracer.System`)."""
 
     def __post_init__(self) -> None:
-        if not self.runs or not self.claims:
+        if not self.systems and not (self.runs and self.claims):
             raise ValueError("a paper has one run and one claim at least")
         for name, run in self.runs.items():
             if not isinstance(run, PaperRun):

@@ -185,8 +185,7 @@ def _mean(claim: Claim, asked: Sequence[SeedAnswer], orders: int) -> Decided:
         verdict = "holds"
     elif not inside(mean, _moved(claim.within, -alone)):
         verdict = "fails"
-    over = f"mean of {len(known)} seeds {mean:.3f}" if len(known) > 1 else f"{mean:.3f}"
-    why = f"{over} {claim.unit}".rstrip() + f"; seeds alone make {alone:.3f}"
+    why = f"seeds alone make {alone:.3f}"
     if not math.isfinite(mean):
         why = "; ".join(one.diverged for one in known if one.diverged)
     yes = sum(inside(one.figure, claim.within) for one in known)

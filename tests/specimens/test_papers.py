@@ -179,6 +179,13 @@ def test_exit_statuses(verdicts: list[Any], status: int) -> None:
         (lambda: claim(noise=-1.0), ["noise=-1 must be above 0"]),
         (lambda: claim(share=0.4), ["share=0.4 must be above 0.5"]),
         (lambda: tracer.PaperRun("r", tracer.TrainConfig(), {"lr": 3}), ["has lr; it may have corpus, scalars"]),
+        (lambda: tracer.PaperRun("r", tracer.TrainConfig(), preset="demi"), ["there is no preset 'demi'"]),
+        (
+            lambda: tracer.Paper(
+                "t", "s", dict.fromkeys("ab", tracer.PaperRun("r", tracer.TrainConfig(), preset="demo")), (claim(),)
+            ),
+            ["two runs are of the preset demo"],
+        ),
         (lambda: tracer.Paper("t", "s", {}, (claim(),)), ["one run and one claim at least"]),
         (
             lambda: tracer.Paper("t", "s", {"b": tracer.PaperRun("r", tracer.TrainConfig())}, (claim(),)),

@@ -243,6 +243,8 @@ def reproduce(
     if toys is not None:
         from tracer.export.to_huggingface import new_directory
 
+        if not folders[0].paper.runs:
+            raise ValueError(f"--toys: {folders[0].name} trains no model, so there is none to write")
         new_directory(toys)  # before hours of training
     tell = say_aside if json else say
     try:

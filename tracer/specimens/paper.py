@@ -11,6 +11,7 @@ from typing import Any
 
 from tracer.config import TrainConfig
 from tracer.config.field_docs import fields_in_help
+from tracer.presets import preset
 from tracer.specimens.systems import System
 from tracer.store import Run
 
@@ -42,6 +43,8 @@ class PaperRun:
             raise ValueError(f"config of a PaperRun is {type(self.config).__name__}, and not a tracer.TrainConfig")
         if unknown := [word for word in self.code if word not in CODE]:
             raise ValueError(f"code of a PaperRun has {', '.join(unknown)}; it may have {', '.join(CODE)}")
+        if self.preset:
+            preset(self.preset)
 
 
 @fields_in_help
@@ -154,6 +157,9 @@ class Paper:
         for what, names in (("quick", self.quick), *((f"claim {one.text!r:.60}", one.needs) for one in self.claims)):
             if unknown := [name for name in names if name not in self.runs]:
                 raise ValueError(f"{what} names {', '.join(unknown)}; the runs are {', '.join(self.runs)}")
+        presets = [run.preset for run in self.runs.values() if run.preset]
+        if twice := [one for one in dict.fromkeys(presets) if presets.count(one) > 1]:
+            raise ValueError(f"two runs are of the preset {twice[0]}, and would be called the same")
         if len({claim.text for claim in self.claims}) < len(self.claims):
             raise ValueError("two claims have the same text")
         if self.tests:

@@ -71,6 +71,7 @@ def _claim(one: ClaimAnswer) -> dict[str, Any]:
         "claim": claim.text, "verdict": one.verdict, "why": one.why, "ours": claim.ours, "published": claim.published,
         "place": claim.place, "unit": claim.unit, "expected": told_ends(claim.within, claim.unit),
         "within": claim.within, "weaker": claim.weaker, "order": claim.order, "needs": claim.needs,
+        **({"noise": claim.noise, "margin": claim.margin} if claim.noise is not None else {}),
         "mean": None if mean is None else mean[0], "interval": None if mean is None else mean[1:],
         "supporting": one.supporting, "counted": one.counted, "share_interval": one.share, "p": one.p,
         "figures": {str(seed): seen.figure for seed, seen in one.seeds.items()},
@@ -97,7 +98,8 @@ def as_text(told: Mapping[str, Any]) -> str:
                                                                    subsequent_indent=margin)]  # fmt: skip
         rows.append("")
     published, checks = _systems(told)
-    lines = [f"{name}, {figure}: {here}; published {theirs}" for name, figure, theirs, here in published]
+    lines = [f"{name}, {figure}: {here}{f'; published {theirs}' if theirs != '–' else ''}"
+             for name, figure, theirs, here in published]  # fmt: skip
     lines += [f"{name}, {asks}: {answer}{f'; {holds}' if holds != '–' else ''}" for name, asks, answer, holds in checks]
     rows += [line for text in lines for line in textwrap.wrap(text, WIDTH, subsequent_indent="  ")]
     return "\n".join([*rows, *([""] if lines and told["claims"] else []), _count(told)]).strip()
@@ -164,14 +166,14 @@ def spent(told: Mapping[str, Any]) -> str:
 
 
 def _here(claim: Mapping[str, Any]) -> str:
-    """The mean over seeds with its 95 % interval, and the share of seeds with its own."""
+    """The mean over seeds with its 95 % interval; the share of seeds with its own, where seeds are what is counted."""
     if claim["mean"] is None:
         return "–"
     low, high = claim["interval"]
     mean, *ends = _numbers(claim["mean"], *([] if low is None else [low, high]))
     mean += f" ({ends[0]} to {ends[1]})" if ends else ""
     unit, counted = f" {claim['unit']}".rstrip(), claim["counted"]
-    if not counted:
+    if not counted or claim.get("noise"):
         return f"{mean}{unit}"
     low, high = claim["share_interval"]
     return f"{mean}{unit}; {claim['supporting']} of {counted} ({low:.2f} to {high:.2f})"

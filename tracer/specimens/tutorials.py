@@ -58,6 +58,6 @@ def _sized(folder: PaperFolder, size: Size, corpus: str | None) -> PaperFolder:
 
 def _run_of(run: PaperRun, size: Size, corpus: str | None) -> PaperRun:
     name = run.preset.removesuffix("-small") if size == "published" else run.preset
-    config = preset(name).config
+    config = preset(name).config if size == "published" else run.config
     data = config.data if corpus is None else replace(config.data, corpus=corpus)
     return replace(run, config=replace(config, data=data), preset=name)

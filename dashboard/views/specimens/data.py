@@ -22,7 +22,7 @@ from tracer.pictures import atlas, curves, pattern
 from tracer.pictures.montage import montage
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.presets import PRESETS
-from tracer.specimens.paper_verdicts import ClaimAnswer, ask, decide
+from tracer.specimens.paper_verdicts import ClaimAnswer, SeedAnswer, ask, decide
 from tracer.specimens.system_figures import Outcome, outcome
 from tracer.specimens.systems import Check, System
 from tracer.specimens.tutorials import CLAIMS, SPECIMENS, TRAINED
@@ -137,21 +137,30 @@ def readings(runs: Mapping[str, Run]) -> list[ClaimAnswer]:
         if not missing and len({found[name].step for name in claim.needs if found[name].status == "finished"}) > 1:
             told = " and ".join(f"{found[name].step:,}" for name in claim.needs)
             why = f"trained for {told} steps: not comparable"
-        seeds = {} if why else {0: ask(claim, runs)}
-        made.append(ClaimAnswer(claim, "not tested", why, {}, 0, 0) if why else decide(claim, seeds))
+        if why:
+            made.append(ClaimAnswer(claim, "not tested", why, {}, 0, 0))
+        else:
+            made.append(decide(claim, {0: _asked(claim.text, {name: runs[name] for name in claim.needs})}))
     return made
+
+
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs=AS_RECORDED)
+def _asked(text: str, runs: dict[str, Run]) -> SeedAnswer:
+    return ask(next(claim for claim in CLAIMS if claim.text == text), runs)
 
 
 def answered(name: str, runs: Mapping[str, Run]) -> list[Check]:
     """What the runs of one setting that are done say to the questions of a specimen's author."""
-    return _answered(name, {key: run for key, run in runs.items() if run.status in DONE})
+    done = {key: run for key, run in runs.items() if run.status in DONE}
+    return _answered(name, done) if SPECIMENS[name].answers else []
 
 
 @st.cache_data(max_entries=16, show_spinner=False, hash_funcs=AS_RECORDED)
 def _answered(name: str, runs: dict[str, Run]) -> list[Check]:
     answers = SPECIMENS[name].answers
+    assert answers is not None
     try:
-        return [*answers([runs])] if answers else []
+        return [*answers([runs])]
     except (ValueError, KeyError, IndexError, OSError, RuntimeError):  # a damaged run is told of on Runs
         return []
 

@@ -108,19 +108,9 @@ def _places(runs: Mapping[str, Run], readings: list[ClaimAnswer], trainable: Map
         mine = [one for one in readings if name in one.claim.needs]
         previous = names[i - 1] if i and (names[i - 1] in SERIES) == (name in SERIES) else ""
         after = SPECIMENS[names[i + 1]] if i + 1 < len(names) else None
-        places.append(
-            StoryPlace(
-                i + 1,
-                one,
-                runs.get(name),
-                runs.get(previous),
-                after,
-                mine,
-                outcomes,
-                reading.answered(name, runs),
-                trainable.get(name, False),
-            )
-        )
+        run, before, answered = runs.get(name), runs.get(previous), reading.answered(name, runs)
+        may = trainable.get(name, False)
+        places.append(StoryPlace(i + 1, one, run, before, after, mine, outcomes, answered, may))
     return places
 
 
@@ -256,9 +246,8 @@ def _draw_standing(readings: list[ClaimAnswer]) -> None:
     """How many claims hold, and those that do not."""
     tested = [one for one in readings if one.verdict != "not tested"]
     untested = len(readings) - len(tested)
-    of = {verdict: [one for one in tested if one.verdict == verdict] for verdict in ("holds", "too close to tell")}
-    holding, close = of.values()
-    failing = [one for one in tested if one not in holding and one not in close]
+    holding, close = ([one for one in tested if one.verdict == verdict] for verdict in ("holds", "too close to tell"))
+    failing = [one for one in tested if one.verdict not in ("holds", "too close to tell")]
     words = [f"{len(holding)} of {len(tested)} tested claims hold here"] if tested else ["No claim is tested yet"]
     words += [f"{len(failing)} {'does' if len(failing) == 1 else 'do'} not"] if failing else []
     words += [f"{len(close)} {'is' if len(close) == 1 else 'are'} too close to tell"] if close else []

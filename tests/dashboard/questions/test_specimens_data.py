@@ -7,13 +7,11 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import xarray as xr
 
 from dashboard import shipped
 from dashboard.views.specimens import data
@@ -158,14 +156,15 @@ def came_to(step: int, loss: float, status: str = "finished") -> Outcome:
     return Outcome("r", status, step, 3.0, 2.5, ((2.5,),), loss, 9, 0.1)
 
 
-def test_claims_are_judged_where_their_runs_can_be_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claims_are_judged_where_their_runs_can_be_compared(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     made = {
         "single-head": came_to(20, 3.0), "multi-head": came_to(20, 2.0), "multi-head-full": came_to(30, 2.0),
         "four-blocks": came_to(7, NAN, "diverged"), "four-blocks-rms": came_to(20, 1.0),
         "single-head-residual": came_to(5, 4.0),
     }  # fmt: skip
     monkeypatch.setattr(data, "outcomes", lambda runs: made)
-    found = {one.claim.text: one for one in data.readings(as_runs(made))}
+    runs = {name: that_came_to(make, name, one) for name, one in made.items()}
+    found = {one.claim.text: one for one in data.readings(runs)}
     assert [one.claim for one in found.values()] == list(CLAIMS)
     said = {text: one.verdict for text, one in found.items()}
     assert said["multi-head is better than single-head"] == "holds"
@@ -176,20 +175,15 @@ def test_claims_are_judged_where_their_runs_can_be_compared(monkeypatch: pytest.
     waits = found["two-blocks is better than multi-head"]
     assert (waits.verdict, waits.why) == ("not tested", "waits for two-blocks")
     made["multi-head-full"] = came_to(7, NAN, "diverged")  # which ended early, and may be compared
-    again = {one.claim.text: one for one in data.readings(as_runs(made))}
+    runs["multi-head-full"] = that_came_to(make, "multi-head-full", made["multi-head-full"], "broken")
+    again = {one.claim.text: one for one in data.readings(runs)}
     assert again["multi-head-full is better than single-head"].verdict == "fails"
 
 
-def as_runs(made: dict[str, Outcome]) -> dict[str, Any]:
-    """Runs that came to these."""
-    return {
-        name: SimpleNamespace(
-            status=one.status, meta={"step": one.step},
-            trace=xr.Dataset({"entropy": (("step", *HEADS), [[[one.entropy_start]], [[one.entropy_end]]]),
-                              "val_loss": ("step", [9.0, one.loss])}),
-        )
-        for name, one in made.items()
-    }  # fmt: skip
+def that_came_to(make: Make, specimen: str, one: Outcome, name: str = "") -> Run:
+    values = {"entropy": (HEADS, np.array([[[one.entropy_start]], [[one.entropy_end]]])),
+              "val_loss": ((), np.array([9.0, one.loss]))}  # fmt: skip
+    return make(name or specimen, specimen, ([0, one.step], values, {}), status=one.status, step=one.step)
 
 
 def test_small_curves_in_thousandths(make: Make) -> None:

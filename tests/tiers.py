@@ -22,7 +22,7 @@ SECOND = {"thorough", "attacks"}
 # store and cli: people hand them wrong values, and they answer with a ValueError of their own.
 PARTS = (
     "ablate", "analysis", "data", "export", "heads", "hooks", "huggingface", "interventions", "measures", "model",
-    "specimens.exercises", "store.trace_layout", "tracking", "training.first_order", "training.head_score",
+    "store.trace_layout", "tracking", "training.first_order", "training.head_score",
     "training.job", "training.loop", "training.optim", "training.own_loss", "training.probe_recorder",
     "training.qk_clip", "watching",
 )  # fmt: skip

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from tracer.site.publish import publish
     from tracer.specimens.paper import Claim, Control, Paper, PaperRun
     from tracer.specimens.reproduction import reproduce
+    from tracer.specimens.systems import Check, Exercise, System
     from tracer.store import Run, list_runs, open_run
     from tracer.tracking.own_numbers import scalar
     from tracer.training.loop import fork, resume
@@ -76,6 +77,7 @@ _HOME = {
     "roles": "analysis.head_roles", "load_hf": "huggingface.loading", "open_hf": "watching.opening",
     "Claim": "specimens.paper", "Control": "specimens.paper", "Paper": "specimens.paper",
     "PaperRun": "specimens.paper", "reproduce": "specimens.reproduction",
+    "Check": "specimens.systems", "Exercise": "specimens.systems", "System": "specimens.systems",
     "Layout": "huggingface.architectures", "watch": "watching.watch", "list_runs": "store", "open_run": "store",
     "fork": "training.loop", "remedy": "training.remedy", "replay": "training.replay", "resume": "training.loop",
     "train": "watching.train", "which_rows": "training.which_rows", "stretch_rows": "training.stretch_rows",
@@ -95,13 +97,13 @@ _MODULES = {
 }  # fmt: skip
 
 __all__ = [
-    "PRESETS", "Claim", "ClampedHead", "Control", "DataConfig", "Layout", "LightningCallback", "LossBatch",
-    "ModelConfig", "OptimConfig", "Paper", "PaperRun", "Probe", "RecordConfig", "RowBlock", "Run", "TrainConfig",
-    "TrainerCallback", "Transformer", "ablate", "attends", "clamp", "data", "dates_moved", "diagnose", "diagnosis",
-    "fork", "halfway", "head_test", "heads", "list_runs", "load_hf", "logit_attribution", "logit_lens", "measure",
-    "measures", "open_hf", "open_run", "patch", "pictures", "preset", "probes", "publish", "remedy", "replay",
-    "reproduce", "resume", "role", "roles", "rule", "scalar", "seeds", "show", "store", "stretch_rows", "survey",
-    "sweep_run", "to_bridge", "to_huggingface", "train", "watch", "which_rows", "why",
+    "PRESETS", "Check", "Claim", "ClampedHead", "Control", "DataConfig", "Exercise", "Layout", "LightningCallback",
+    "LossBatch", "ModelConfig", "OptimConfig", "Paper", "PaperRun", "Probe", "RecordConfig", "RowBlock", "Run",
+    "System", "TrainConfig", "TrainerCallback", "Transformer", "ablate", "attends", "clamp", "data", "dates_moved",
+    "diagnose", "diagnosis", "fork", "halfway", "head_test", "heads", "list_runs", "load_hf", "logit_attribution",
+    "logit_lens", "measure", "measures", "open_hf", "open_run", "patch", "pictures", "preset", "probes", "publish",
+    "remedy", "replay", "reproduce", "resume", "role", "roles", "rule", "scalar", "seeds", "show", "store",
+    "stretch_rows", "survey", "sweep_run", "to_bridge", "to_huggingface", "train", "watch", "which_rows", "why",
 ]  # fmt: skip
 
 

@@ -18,14 +18,16 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard import jobs, loading, shipped
 from dashboard.views.specimens import data as reading
+from dashboard.views.specimens.claims import evidence
 from dashboard.views.specimens.data import LossSetting
-from dashboard.views.specimens.page import SERIES
+from dashboard.views.specimens.page import NOISE, SERIES
 from tests.dashboard.words import labels, written
 from tracer.config import TrainConfig
 from tracer.presets import preset
-from tracer.specimens.claims import CLAIMS, NOISE, outcome
-from tracer.specimens.systems import SPECIMENS, TUTORIALS
-from tracer.specimens.systems import TRAINED as TRAINABLE
+from tracer.specimens.paper_results import results
+from tracer.specimens.system_figures import outcome
+from tracer.specimens.tutorials import CLAIMS, SPECIMENS, TUTORIALS
+from tracer.specimens.tutorials import TRAINED as TRAINABLE
 from tracer.store import Run, open_run
 from tracer.store.layout import Lock
 from tracer.training.loop import train
@@ -91,7 +93,7 @@ def arguments(one: jobs.Started) -> list[str]:
 
 def test_the_story_is_in_the_order_of_the_tutorials(open_page: Open, nothing: Path) -> None:
     app = open_page("specimens", **OPEN)
-    assert [e.value for e in app.header] == [*TUTORIALS, "Papers"]
+    assert [e.value for e in app.header] == [*(one.paper.title for one in TUTORIALS.values()), "Papers"]
     titles = [f"{i}. {one.title}" for i, one in enumerate(SPECIMENS.values(), 1)]
     assert [e.value for e in app.subheader][: len(SPECIMENS)] == titles
     assert [e.proto.anchor for e in app.subheader][: len(SPECIMENS)] == list(SPECIMENS)
@@ -145,10 +147,10 @@ def test_every_claim_is_judged_by_the_runs_or_waits(elsewhere: Path) -> None:
     assert list(found) == [claim.text for claim in CLAIMS]
     entropy = open_run("my-single-head-scaled").trace["entropy"].values[:, 0, 0]
     fell = found["scaled but without a residual, entropy falls to under a third"]
-    assert fell.holds == bool(entropy[-1] < entropy[0] / 3)
-    assert fell.evidence == f"entropy {entropy[0]:.3f} at the start, {entropy[-1]:.3f} at the end"
+    assert (fell.verdict == "holds") == bool(entropy[-1] < entropy[0] / 3)
+    assert evidence(fell) == f"{entropy[-1] / entropy[0]:.3f} of the start, must be at most 0.333333"
     waits = found["multi-head is better than single-head"]
-    assert waits.holds is None and waits.evidence == "waits for single-head"
+    assert (waits.verdict, evidence(waits)) == ("not tested", "waits for single-head")
 
 
 def test_losses_after_different_numbers_of_steps_are_not_compared(elsewhere: Path) -> None:
@@ -158,13 +160,13 @@ def test_losses_after_different_numbers_of_steps_are_not_compared(elsewhere: Pat
     change("two", preset="two-blocks-small", config=config, step=7)
     by_claim = {one.claim.text: one for one in reading.readings(the_setting(elsewhere))}
     found = by_claim["two-blocks is better than multi-head"]
-    assert (found.holds, found.evidence) == (None, "trained for 7 and 20 steps: not comparable")
+    assert (found.verdict, evidence(found)) == ("not tested", "trained for 7 and 20 steps: not comparable")
 
 
 def test_a_run_that_is_not_done_is_not_judged(elsewhere: Path) -> None:
     change("my-single-head-scaled", status="stopped")
     found = reading.readings(the_setting(elsewhere))
-    assert {one.holds for one in found if one.claim.needs == ("single-head-scaled",)} == {None}
+    assert {one.verdict for one in found if one.claim.needs == ("single-head-scaled",)} == {"not tested"}
 
 
 def test_a_card_shows_the_run_at_both_ends_and_its_curves(open_page: Open, elsewhere: Path, sent: Any) -> None:
@@ -199,12 +201,13 @@ def test_the_shares_at_the_end_answer_the_question(open_page: Open, elsewhere: P
 
 
 def test_what_is_shipped_is_what_was_published_with_the_code(nothing: Path) -> None:
-    """The runs that come along are what docs/specimens.json says, within what machines differ by; without weights."""
-    told = json.loads((Path(__file__).parents[2] / "docs" / "specimens.json").read_text())["seeds"][0]
-    assert {run.meta["preset"] for run in shipped.specimens()} == {one.preset() for one in TRAINABLE.values()}
+    """The runs that come along are what their papers keep, within what machines differ by; without weights."""
+    told = {name: of["outcomes"]["0"] for one in results() for name, of in one.told.get("systems", {}).items()
+            if name in TRAINABLE}  # fmt: skip
+    assert {run.meta["preset"] for run in shipped.specimens()} == {one.preset for one in TRAINABLE.values()}
     for run in shipped.specimens():
         name = run.name.removesuffix("-small")
-        found = outcome(run, SPECIMENS[name].exercise)
+        found = outcome(run)
         assert not run.steps and (found.status, found.step) == (told[name]["status"], told[name]["step"])
         assert found.n_params == told[name]["n_params"] and not {"host", "argv", "git"} & set(run.meta)
         if found.status == "finished":

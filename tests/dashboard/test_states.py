@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard.navigation import TITLES
 from tests.tiers import quick
-from tracer.specimens.systems import SPECIMENS
+from tracer.specimens.tutorials import SPECIMENS
 from tracer.store import Run
 from tracer.store.layout import Lock
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tracer
@@ -16,7 +17,7 @@ from tests.test_imports import imports
 from tracer.cli.commands import main
 from tracer.specimens.paper_folder import load, shipped
 from tracer.specimens.paper_tables import as_markdown, as_text, facts
-from tracer.specimens.paper_verdicts import SeedAnswer, answers_of, decide, exit_status
+from tracer.specimens.paper_verdicts import SeedAnswer, answers_of, ask, decide, exit_status
 
 ROOT = Path(__file__).parents[2]
 NAN = math.nan
@@ -81,6 +82,59 @@ def test_verdicts(fields: dict[str, Any], seeds: dict[int, SeedAnswer], verdict:
     assert decide(claim(**fields), seeds).verdict == verdict
 
 
+NOISE = 0.06
+
+
+@pytest.mark.parametrize(
+    ("gaps", "no_worse", "better"),
+    [
+        ([-1.1 * NOISE], "holds", "holds"),
+        ([-0.9 * NOISE], "holds", "too close to tell"),
+        ([0.0], "holds", "too close to tell"),
+        ([0.9 * NOISE], "too close to tell", "too close to tell"),
+        ([1.1 * NOISE], "fails", "fails"),
+        ([0.6 * NOISE] * 4, "fails", "fails"),  # four seeds: half the noise
+        ([1.1 * NOISE, -1.1 * NOISE], "holds", "too close to tell"),
+    ],
+)
+def test_a_mean_differs_when_seeds_alone_would_not(gaps: list[float], no_worse: str, better: str) -> None:
+    for margin, verdict in ((0, no_worse), (1, better)):
+        found = decide(claim(within=(None, 0.0), noise=NOISE, margin=margin, unit="nats"), said(*gaps))
+        assert (found.verdict, found.counted) == (verdict, len(gaps)) and found.mean is not None
+        assert found.mean[0] == pytest.approx(np.mean(gaps))
+        assert found.why == f"seeds alone make {NOISE / math.sqrt(len(gaps)):.3f}"
+    mirrored = decide(claim(within=(0.0, None), noise=NOISE), said(*[-gap for gap in gaps]))
+    assert mirrored.verdict == better
+
+
+def gap(runs: Any) -> float:
+    """As a paper writes that one loss is below another: a run that diverged is worse, and nothing is better than it."""
+    ours, theirs = (math.inf if runs[name].status == "diverged" else runs[name].loss for name in "ab")
+    return NAN if theirs == math.inf else ours - theirs
+
+
+@pytest.mark.parametrize(
+    ("losses", "verdict", "why"),
+    [
+        ([(3.0, NAN)], "not tested", "b diverged at step 100: nothing to compare with"),
+        ([(NAN, NAN)], "not tested", "a diverged at step 100; b diverged at step 100: nothing to compare with"),
+        ([(NAN, 3.0)], "fails", "a diverged at step 100"),
+        ([(3.0, NAN), (3.0, 4.0)], "holds", "seeds alone make 0.060; not counted: b diverged at step 100"),
+        ([(NAN, 3.0), (3.0, 4.0)], "fails", "a diverged at step 100"),
+    ],
+)
+def test_a_run_that_diverged_is_worse_and_nothing_is_better_than_it(
+    losses: list[tuple[float, float]], verdict: str, why: str
+) -> None:
+    def run(loss: float) -> Any:
+        return SimpleNamespace(loss=loss, status="diverged" if math.isnan(loss) else "finished", meta={"step": 100})
+
+    compared = claim(needs=("a", "b"), figure=gap, within=(None, 0.0), noise=NOISE)
+    seeds = {i: ask(compared, {"a": run(one), "b": run(other)}) for i, (one, other) in enumerate(losses)}
+    found = decide(compared, seeds)
+    assert (found.verdict, found.why) == (verdict, why)
+
+
 def test_several_orders_ask_for_more_seeds() -> None:
     assert decide(claim(order=True), said(*[0.5] * 6), orders=2).verdict == "not tested"
     found = decide(claim(order=True), said(*[0.5] * 7), orders=2)
@@ -121,8 +175,17 @@ def test_exit_statuses(verdicts: list[Any], status: int) -> None:
         (lambda: claim(within=(2.0, 1.0)), ["(2.0, 1.0) must be two ends that rise"]),
         (lambda: claim(weaker=(None, None)), ["two ends that rise"]),
         (lambda: claim(published="0.5"), ["published= and place= go together"]),
+        (lambda: claim(noise=0.1, order=True), ["noise=0.1 must", "goes no order, weaker or control"]),
+        (lambda: claim(noise=-1.0), ["noise=-1 must be above 0"]),
         (lambda: claim(share=0.4), ["share=0.4 must be above 0.5"]),
         (lambda: tracer.PaperRun("r", tracer.TrainConfig(), {"lr": 3}), ["has lr; it may have corpus, scalars"]),
+        (lambda: tracer.PaperRun("r", tracer.TrainConfig(), preset="demi"), ["there is no preset 'demi'"]),
+        (
+            lambda: tracer.Paper(
+                "t", "s", dict.fromkeys("ab", tracer.PaperRun("r", tracer.TrainConfig(), preset="demo")), (claim(),)
+            ),
+            ["two runs are of the preset demo"],
+        ),
         (lambda: tracer.Paper("t", "s", {}, (claim(),)), ["one run and one claim at least"]),
         (
             lambda: tracer.Paper("t", "s", {"b": tracer.PaperRun("r", tracer.TrainConfig())}, (claim(),)),
@@ -184,8 +247,8 @@ def test_a_folder_that_is_none_is_refused_in_words(
 def test_what_a_folder_may_not_be(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError,
-        match="there is no paper 'nobody'; there are: bietti, edelman, kawata, logits, olsson, sinks, or a folder, "
-        "as ./nobody",
+        match="there is no paper 'nobody'; there are: bietti, edelman, kawata, logits, many-eyes, many-heads, olsson, "
+        "one-head, one-matmul, post-norm, sinks, or a folder, as ./nobody",
     ):
         load("nobody")
     with pytest.raises(ValueError, match="is no folder: a paper is a folder with a paper.py"):
@@ -204,9 +267,9 @@ def test_what_a_folder_may_not_be(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["edelman", "two-blocks"], "name one paper, not edelman, two-blocks"),
+        (["edelman", "two-blocks", "--quick"], "--quick is of one paper"),
         (["edelman", "--size", "published"], "--size and --corpus are of specimens"),
-        (["--quick"], "--quick is of a paper"),
+        (["--quick"], "--quick is of one paper"),
         (["./nowhere"], "is no folder"),
         (["nobody"], "there is no specimen nobody"),
     ],
@@ -390,9 +453,9 @@ def test_the_page_of_papers_is_what_the_results_say() -> None:
 
 
 def test_papers_use_doors_alone() -> None:
-    """What anybody can import: names of `tracer`, numpy, torch, dataclasses, math and their own neighbours."""
+    """What anybody can import: names of `tracer`, numpy, torch, four modules of Python and their own neighbours."""
     known = {f"tracer.{name}" for name in tracer.__all__} | {"tracer"}
-    allowed = {"numpy", "torch", "dataclasses", "math"}
+    allowed = {"numpy", "torch", "dataclasses", "itertools", "math", "re"}
     files = [one for folder in shipped().values() for one in sorted(folder.glob("*.py"))]
     assert files
     for one in files:

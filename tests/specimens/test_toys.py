@@ -161,4 +161,6 @@ def test_the_command_writes_them_and_refuses_before_it_trains(
     assert code == 1 and re.search(r"1 models? written, 0\.\d MB: toys/README\.md", said), said  # its claim fails
     assert (tmp_path / "toys/mine-toy/huggingface/model.safetensors").exists()
     code, said = status("one-matmul", "--toys", "more")
-    assert code == 2 and "--toys is of a paper" in said
+    assert code == 2 and "--toys: one-matmul trains no model" in said
+    code, said = status("single-head", "--toys", "more")
+    assert code == 2 and "--toys is of one paper" in said

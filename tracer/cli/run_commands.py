@@ -211,83 +211,67 @@ def reproduce(
     page: str | None = None,
     toys: str | None = None,
 ) -> int:
-    """Train what a paper, or our specimens, need and lack, and print what was published beside what came out.
+    """Train what a paper needs and lacks, judge its claims, and print what was published beside what came out.
 
-    Of a paper each claim is judged: the exit status is 0 where all hold, 1 where one fails or is weaker, 3 where one
-    could not be decided, or its code raised. Of specimens it is 4 where a claim does not hold.
+    The exit status is 0 where all claims hold, 1 where one fails or is weaker, 3 where one could not be decided, or its
+    code raised. Of several papers, or of specimens, it is 4 where a claim does not hold.
 
     Args:
-        names: A paper, such as edelman, or its folder, such as ./my-paper; or specimens, all by default.
-        size: Of specimens: small, for a CPU, or as published, for a GPU.
-        corpus: Of specimens: a text file or folder instead of python-stdlib.
+        names: A paper, such as edelman, or its folder, such as ./my-paper; or specimens of the tutorials, which are
+            papers too, all by default.
+        size: Of tutorials: small, for a CPU, or as published, for a GPU.
+        corpus: Of tutorials: a text file or folder instead of python-stdlib.
         seeds: Of the weights and the order of the data; several are told together.
         table: Print what is known of what is trained already, and train nothing.
         json: Print the figures as JSON.
-        quick: Of a paper: train no more than takes two minutes; what that cannot decide is not tested.
-        page: Of a paper: write its words, with every claim and run in tables, into this file, as Markdown.
-        toys: Of a paper: write its trained models into this new directory, for transformer-lens and Hugging Face, with
-            their claims, the tests of their heads, and checksums.
+        quick: Of one paper: train no more than takes two minutes; what that cannot decide is not tested.
+        page: Of one paper: write its words, with every claim and run in tables, into this file, as Markdown.
+        toys: Of one paper: write its trained models into this new directory, for transformer-lens and Hugging Face,
+            with their claims, the tests of their heads, and checksums.
     """
     from tracer.specimens.paper_folder import is_paper
-
-    papers = [name for name in names if is_paper(name)]
-    if papers:
-        if len(names) > 1:
-            raise ValueError(f"name one paper, not {', '.join(names)}")
-        if size != "small" or corpus is not None:
-            raise ValueError(f"--size and --corpus are of specimens; {papers[0]} is a paper, which says its own")
-        return _reproduce_paper(papers[0], seeds, table, json, quick, page, toys)
-    of_papers = {"--quick": quick or None, "--page": page, "--toys": toys}
-    if which := [flag for flag, value in of_papers.items() if value is not None]:
-        raise ValueError(f"{which[0]} is of a paper: name one, as edelman or ./my-paper")
-    from tracer.specimens import reproduce as series
-    from tracer.specimens.claims import judged
-    from tracer.specimens.exercises import EXERCISES
-    from tracer.specimens.tables import as_json, tables
-
-    asked = series.named(names)
-    found = (series.trained if table else series.reproduce)(names, size, corpus, seeds)
-    checks = {name: EXERCISES[name]().checks for name in asked if name in EXERCISES}
-    say("\n" * (not table) + (as_json if json else tables)(found, checks))
-    return 0 if all(verdict.holds is not False for verdict in judged(found)) else EXIT_CLAIM
-
-
-def _reproduce_paper(
-    name: str, seeds: tuple[int, ...], table: bool, json: bool, quick: bool, page: str | None, toys: str | None
-) -> int:  # fmt: skip
+    from tracer.specimens.paper_verdicts import DOES_NOT_HOLD
     from tracer.specimens.reproduction import reproduce
+    from tracer.specimens.tutorials import named
 
+    folders, one = named(names, size, corpus), len(names) == 1 and is_paper(names[0])
+    of_one = {"--quick": quick or None, "--page": page, "--toys": toys}
+    if not one and (which := [flag for flag, value in of_one.items() if value is not None]):
+        raise ValueError(f"{which[0]} is of one paper: name it, as edelman or ./my-paper")
     if page is not None:
-        from tracer.specimens.paper_folder import load
-
-        load(name).check_page(Path(page))
+        folders[0].check_page(Path(page))
     if toys is not None:
         from tracer.export.to_huggingface import new_directory
 
+        if not folders[0].paper.runs:
+            raise ValueError(f"--toys: {folders[0].name} trains no model, so there is none to write")
         new_directory(toys)  # before hours of training
     tell = say_aside if json else say
     try:
-        found = reproduce(name, seeds, quick=quick, train=not table, say=tell)
+        found = [reproduce(folder, seeds, quick=quick, train=not table, say=tell) for folder in folders]
     except KeyboardInterrupt:
-        asked = ["--seeds", *map(str, seeds)] if seeds != (0,) else []
+        asked = ["--size", size] if size != "small" else []
+        asked += ["--seeds", *map(str, seeds)] if seeds != (0,) else []
         asked += [f"--{flag}" for flag, on in (("quick", quick), ("json", json)) if on]
-        for flag, value in (("--page", page), ("--toys", toys)):
+        for flag, value in (("--corpus", corpus), ("--page", page), ("--toys", toys)):
             asked += [flag, value] if value is not None else []
-        tell(f"stopped; `{shlex.join(['tracer', 'reproduce', name, *asked])}` goes on where it stopped")
+        tell(f"stopped; `{shlex.join(['tracer', 'reproduce', *names, *asked])}` goes on where it stopped")
         return EXIT_STOPPED
     if json:
-        say_json(**found.told)
+        say_json(**(found[0].told if one else {"papers": [each.told for each in found]}))
     else:
-        say("\n" * (not table) + str(found))
+        say("\n" * (not table) + "\n\n".join(map(str, found)))
     if page is not None:
-        Path(page).write_text(found.page, encoding="utf-8")
+        Path(page).write_text(found[0].page, encoding="utf-8")
         tell(f"page written: {page}")
     if toys is not None:
         from transformers.utils import logging
 
         logging.disable_progress_bar()
-        written = found.write(toys)
-        size = sum(path.stat().st_size for path in Path(toys).rglob("*") if path.is_file()) / 1e6
+        written = found[0].write(toys)
+        size_of = sum(path.stat().st_size for path in Path(toys).rglob("*") if path.is_file()) / 1e6
         models = f"{len(written)} model{'s' * (len(written) != 1)}"
-        tell(f"{models} written, {size:.1f} MB: {toys}/README.md has the lines that open them")
-    return found.status
+        tell(f"{models} written, {size_of:.1f} MB: {toys}/README.md has the lines that open them")
+    if one:
+        return found[0].status
+    return EXIT_CLAIM if any(each.status == DOES_NOT_HOLD for each in found) else 0

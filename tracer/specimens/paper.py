@@ -11,6 +11,8 @@ from typing import Any
 
 from tracer.config import TrainConfig
 from tracer.config.field_docs import fields_in_help
+from tracer.presets import preset
+from tracer.specimens.systems import System
 from tracer.store import Run
 
 SeedRuns = Mapping[str, Run]
@@ -33,12 +35,16 @@ class PaperRun:
     code: Mapping[str, Any] = field(default_factory=dict)
     """Code that it is trained with, by the words of `tracer.train`: corpus, scalars, measures, probes, clamp, loss,
     rules."""
+    preset: str = ""
+    """The preset that `config` is of: the run is called after it, so that one which somebody trained is found."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.config, TrainConfig):
             raise ValueError(f"config of a PaperRun is {type(self.config).__name__}, and not a tracer.TrainConfig")
         if unknown := [word for word in self.code if word not in CODE]:
             raise ValueError(f"code of a PaperRun has {', '.join(unknown)}; it may have {', '.join(CODE)}")
+        if self.preset:
+            preset(self.preset)
 
 
 @fields_in_help
@@ -88,6 +94,13 @@ class Claim:
     """The share of seeds in which it must hold, above 0.5 and at most 1."""
     order: bool = False
     """Is it an order, of which chance would give half of the seeds? Then it is told by the exact sign test alone."""
+    noise: float | None = None
+    """How far apart, in `unit`, the figures of two seeds may be by themselves. Then the mean over seeds is judged, not
+    each seed: n seeds make noise / sqrt(n) of it. It holds inside `within` by `margin` times that, fails once outside
+    by as much as noise makes, and is too close to tell between. A seed without a figure is not counted."""
+    margin: float = 1
+    """Of a claim with `noise`: 1 where the mean must be further inside than noise alone explains, 0 where inside does,
+    as of "no worse than"."""
     control: Control | None = None
     """What must come out as well; a seed in which it does not supports nothing. None where the claim needs none."""
     too_small: Callable[[SeedRuns], str] | None = None
@@ -102,6 +115,9 @@ class Claim:
             raise ValueError(f"claim {self.text!r:.60}: published= and place= go together; without both it is ours")
         if not 0.5 < self.share <= 1:
             raise ValueError(f"claim {self.text!r:.60}: share={self.share} must be above 0.5 and at most 1")
+        if self.noise is not None and (self.noise <= 0 or self.order or self.weaker or self.control):
+            raise ValueError(f"claim {self.text!r:.60}: noise={self.noise:g} must be above 0; with it goes no order, "
+                             "weaker or control")  # fmt: skip
         for ends in (self.within, self.weaker):
             if ends is not None:
                 _check_ends("claim", self.text, ends)
@@ -121,17 +137,19 @@ class Paper:
     """Printed above its claims."""
     source: str
     """Authors, year and where it is to be read."""
-    runs: Mapping[str, PaperRun]
+    runs: Mapping[str, PaperRun] = field(default_factory=dict)
     """Its trainings, by the names that claims need them by; the run of seed 1 is called FOLDER-NAME-1."""
-    claims: tuple[Claim, ...]
+    claims: tuple[Claim, ...] = ()
     """Each with a text of its own, in the order in which they are printed."""
     quick: tuple[str, ...] = ()
     """Runs of `tracer reproduce --quick`, which should take two minutes at most; empty for all of them."""
     tests: tuple[Any, ...] = ()
     """Tests of heads (`tracer.head_test`) that every head of its exported models is put to, on their cards."""
+    systems: tuple[System, ...] = ()
+    """Of a tutorial: what it builds, one after the other, with published figures and exercises (`tracer.System`)."""
 
     def __post_init__(self) -> None:
-        if not self.runs or not self.claims:
+        if not self.systems and not (self.runs and self.claims):
             raise ValueError("a paper has one run and one claim at least")
         for name, run in self.runs.items():
             if not isinstance(run, PaperRun):
@@ -139,6 +157,9 @@ class Paper:
         for what, names in (("quick", self.quick), *((f"claim {one.text!r:.60}", one.needs) for one in self.claims)):
             if unknown := [name for name in names if name not in self.runs]:
                 raise ValueError(f"{what} names {', '.join(unknown)}; the runs are {', '.join(self.runs)}")
+        presets = [run.preset for run in self.runs.values() if run.preset]
+        if twice := [one for one in dict.fromkeys(presets) if presets.count(one) > 1]:
+            raise ValueError(f"two runs are of the preset {twice[0]}, and would be called the same")
         if len({claim.text for claim in self.claims}) < len(self.claims):
             raise ValueError("two claims have the same text")
         if self.tests:

@@ -37,7 +37,7 @@ def trained_runs(
                 done = None if run is None else run.resume_step()
                 said = f", on from step {done:,}" if done is not None else ""
                 say(f"{directory.name}: {of.about}; {config.steps:,} steps{said}")
-                run = trained(config, directory, run, quiet=True, **of.code)
+                run = trained(config, directory, run, quiet=True, preset=of.preset or None, **of.code)
                 if run.status == "stopped":
                     raise KeyboardInterrupt
                 say(f"  {run.status} after {seconds(run):.0f} s")
@@ -52,7 +52,7 @@ def wanted(folder: PaperFolder, name: str, seed: int) -> tuple[TrainConfig, Path
     from tracer.training.loop import on_corpus
 
     of = folder.paper.runs[name]
-    called = f"{folder.name}-{name}".replace(" ", "-") + (f"-{seed}" if seed else "")
+    called = (of.preset or f"{folder.name}-{name}".replace(" ", "-")) + (f"-{seed}" if seed else "")
     config = replace(of.config, seed=seed, run=called)
     config = with_these(on_corpus(config, of.code.get("corpus")), of.code.get("clamp", ()))
     return config, resolve(called, ROOT)

@@ -6,7 +6,8 @@
    known; it is weaker where enough do in the weaker form; it fails where not enough could, whatever the unknown ones
    were. Else it is too close to tell.
 3. A claim whose code raises, or gives no number, in any seed has no verdict: it is an error, and the others stand.
-4. An order is told by the exact sign test alone, two-sided, at 5 % over all orders of the paper (Bonferroni), of the
+4. A claim with `Claim.noise` is judged by the mean over seeds, of those whose figure is known.
+5. An order is told by the exact sign test alone, two-sided, at 5 % over all orders of the paper (Bonferroni), of the
    seeds in which it is known: of fewer seeds than could show it, it is not tested.
 
 Source: ours; Clopper and Pearson 1934 for the interval of a share, Student 1908 for that of a mean.
@@ -45,6 +46,8 @@ class SeedAnswer:
     """Why the models of this seed are too small to ask; empty where they are not."""
     error: str = ""
     """What the claim's own code raised, and where; empty where it gave numbers."""
+    diverged: str = ""
+    """Which runs diverged and when, where the figure is not finite; empty where none did."""
 
 
 @fields_in_help
@@ -94,9 +97,16 @@ def ask(claim: Claim, runs: SeedRuns) -> SeedAnswer:
         if claim.control is not None:
             control = number(claim.control.figure, runs)
         asked = "figure"
-        return SeedAnswer(number(claim.figure, runs), control)
+        figure = number(claim.figure, runs)
+        return SeedAnswer(figure, control, diverged="" if math.isfinite(figure) else _diverged(claim, runs))
     except Exception as error:  # somebody's code, which raises whatever it runs into
         return SeedAnswer(math.nan, control, error=raised(asked, error))
+
+
+def _diverged(claim: Claim, runs: SeedRuns) -> str:
+    """The runs that the claim needs and that have no end, in words."""
+    lost = [(name, runs[name]) for name in claim.needs if runs[name].status == "diverged"]
+    return "; ".join(f"{name} diverged at step {int(run.meta['step']):,}" for name, run in lost)
 
 
 def answers_of(paper: Paper, found: Mapping[int, SeedRuns]) -> list[ClaimAnswer]:
@@ -119,7 +129,7 @@ def decide(claim: Claim, seeds: Mapping[int, SeedAnswer], orders: int = 1) -> Cl
     if len(small) > len(asked):
         return ClaimAnswer(claim, "not at this size", small[0].too_small, seeds, 0, 0)
     left_out = f"; {len(small)} not counted: {small[0].too_small}" if small else ""
-    how = _order if claim.order else _figure
+    how = _order if claim.order else _figure if claim.noise is None else _mean
     verdict, why, supporting, counted, p = how(claim, asked, orders)
     return ClaimAnswer(claim, verdict, why + left_out, seeds, supporting, counted, p)
 
@@ -162,6 +172,29 @@ def _figure(claim: Claim, asked: Sequence[SeedAnswer], orders: int) -> Decided:
     elif perhaps < needed and weak.count(True) + weak.count(None) < needed:
         verdict = "fails"
     return verdict, why, yes, n, None
+
+
+def _mean(claim: Claim, asked: Sequence[SeedAnswer], orders: int) -> Decided:
+    known = [one for one in asked if not math.isnan(one.figure)]
+    lost = "; ".join(one.diverged or "no figure" for one in asked if math.isnan(one.figure))
+    if not known or claim.noise is None:
+        return "not tested", f"{lost}: nothing to compare with", 0, 0, None
+    mean, alone = float(np.mean([one.figure for one in known])), claim.noise / math.sqrt(len(known))
+    verdict: PaperVerdict = "too close to tell"
+    if inside(mean, _moved(claim.within, claim.margin * alone)):
+        verdict = "holds"
+    elif not inside(mean, _moved(claim.within, -alone)):
+        verdict = "fails"
+    why = f"seeds alone make {alone:.3f}"
+    if not math.isfinite(mean):
+        why = "; ".join(one.diverged for one in known if one.diverged)
+    yes = sum(inside(one.figure, claim.within) for one in known)
+    return verdict, why + (f"; not counted: {lost}" if lost else ""), yes, len(known), None
+
+
+def _moved(ends: Ends, inwards: float) -> Ends:
+    low, high = ends
+    return None if low is None else low + inwards, None if high is None else high - inwards
 
 
 def _order(claim: Claim, asked: Sequence[SeedAnswer], orders: int) -> Decided:

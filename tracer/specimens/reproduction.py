@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ class Reproduction:
     claims: Sequence[ClaimAnswer]
     """Each claim, with its verdict and what every seed says of it."""
 
-    @property
+    @cached_property
     def told(self) -> dict[str, Any]:
         """All of it as plain values, as `tracer reproduce --json` prints it."""
         return facts(self.folder, self.runs, self.claims)
@@ -56,18 +57,20 @@ class Reproduction:
 
 
 def reproduce(
-    paper: str | Path, seeds: Sequence[int] = (0,), *, quick: bool = False, train: bool = True,
+    paper: str | Path | PaperFolder, seeds: Sequence[int] = (0,), *, quick: bool = False, train: bool = True,
     say: Callable[[str], None] | None = print,
 ) -> Reproduction:  # fmt: skip
     """A paper's runs, trained where they are missing and gone on with where they were stopped, and its claims judged.
 
-    `paper` is the name of one that comes with manyeyes, or a folder of one's own, whose Python runs. Runs go under
-    checkpoints/ of the working directory, a set for each of the `seeds`. `quick` trains no more of them than the paper
-    says can be done in two minutes, `train=False` none; what that leaves open is "not tested". `say` hears of each
-    training, None keeps quiet. ValueError where there is no such paper, or a directory holds a run of other settings;
-    Ctrl-C stops the run and the series, which a second call goes on with: KeyboardInterrupt.
+    `paper` is the name of one that comes with manyeyes, or a folder of one's own, whose Python runs, or one that was
+    read. Runs go under checkpoints/ of the working directory, a set for each of the `seeds`. `quick` trains no more of
+    them than the paper says can be done in two minutes, `train=False` none; what that leaves open is "not tested".
+    `say` hears of each training, None keeps quiet. ValueError where there is no such paper, or a directory holds a run
+    of other settings; Ctrl-C stops the run and the series, which a second call goes on with: KeyboardInterrupt.
     """
-    folder = load(paper if isinstance(paper, str) else str(paper.resolve()))  # a Path forgets its ./
+    if isinstance(paper, Path):
+        paper = str(paper.resolve())  # a Path forgets its ./
+    folder = load(paper) if isinstance(paper, str) else paper
     names = folder.paper.quick if quick else ()
     found = trained_runs(folder, seeds, names, train, say or (lambda _: None))
     return Reproduction(folder, found, answers_of(folder.paper, found))

@@ -180,14 +180,16 @@ def series(runs: Mapping[str, Run], command: str) -> str:
     trained = [f"# trained by: {command}", ""] if command and runs else []
     if not runs:
         return "\n".join([
-            "import tracer", "from tracer.specimens.exercises import EXERCISES", "",
-            "{name: exercise().checks for name, exercise in EXERCISES.items()}",
+            "import tracer", "from tracer.specimens.tutorials import SPECIMENS", "",
+            "{name: one.exercise().checks for name, one in SPECIMENS.items() if one.exercise}",
         ])  # fmt: skip
     named = {name: run.name for name, run in runs.items()}
     return "\n".join([
-        *trained, "import tracer", "from tracer.specimens.claims import judged, outcome", "", f"runs = {named!r}",
-        "found = {name: outcome(tracer.open_run(f'checkpoints/{run}')) for name, run in runs.items()}",
-        "[(one.claim.text, one.holds, one.evidence) for one in judged([found])]",
+        *trained, "import tracer", "from tracer.specimens.paper_verdicts import answers_of",
+        "from tracer.specimens.tutorials import TUTORIALS", "", f"runs = {named!r}",
+        "found = {0: {name: tracer.open_run(f'checkpoints/{run}') for name, run in runs.items()}}",
+        "judged = [one for folder in TUTORIALS.values() for one in answers_of(folder.paper, found)]",
+        "[(one.claim.text, one.verdict, one.mean, one.why) for one in judged if one.seeds]",
     ])  # fmt: skip
 
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 
 from dashboard import theme
-from tracer.specimens.claims import Judgement
-from tracer.specimens.systems import SPECIMENS
-
-VERDICTS = {True: ("✓", "holds", "green"), False: ("✕", "does not hold", "red"), None: ("○", "open", "gray")}
-CLOSE = ("≈", "too close to tell", "gray")
-
+from dashboard.views.specimens.papers import badge
+from tracer.specimens.paper_verdicts import ClaimAnswer, told_ends
+from tracer.specimens.tutorials import SPECIMENS
 
 SLUGS = re.compile(rf"\b({'|'.join(sorted(SPECIMENS, key=len, reverse=True))})\b(?!-)")
 
@@ -20,7 +17,15 @@ def titled(text: str) -> str:
     return SLUGS.sub(lambda found: f"“{SPECIMENS[found[0]].title}”", text)
 
 
-def claimed(one: Judgement) -> str:
+def evidence(one: ClaimAnswer) -> str:
+    """The figure, and what it must be or what seeds alone make; why there is none."""
+    if one.mean is None:
+        return one.why
+    claim = one.claim
+    against = f"must be {told_ends(claim.within)}" if claim.noise is None else one.why
+    return f"{one.mean[0]:.3f} {claim.unit}, {against}"
+
+
+def claimed(one: ClaimAnswer) -> str:
     """The claim with its verdict and its evidence, as Markdown on one line."""
-    icon, word, colour = CLOSE if one.tested and one.holds is None else VERDICTS[one.holds]
-    return f":{colour}-badge[{icon} {word}] &nbsp;{theme.sentence(titled(f'{one.claim.text}: {one.evidence}'))}"
+    return f"{badge(one.verdict)} &nbsp;{theme.sentence(titled(f'{one.claim.text}: {evidence(one)}'))}"

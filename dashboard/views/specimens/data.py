@@ -22,14 +22,16 @@ from tracer.pictures import atlas, curves, pattern
 from tracer.pictures.montage import montage
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.presets import PRESETS
-from tracer.specimens.claims import CLAIMS, Judgement, Outcome, judge, outcome
-from tracer.specimens.systems import SPECIMENS, TRAINED, Check, Specimen
+from tracer.specimens.paper_verdicts import ClaimAnswer, SeedAnswer, ask, decide
+from tracer.specimens.system_figures import Outcome, outcome
+from tracer.specimens.systems import Check, System
+from tracer.specimens.tutorials import CLAIMS, SPECIMENS, TRAINED
 from tracer.store import Run
 
 MADE_BY = ("n_layers", "n_heads", "attn_scale", "attn_out", "residual", "norm")
 """What makes a specimen, whatever its size: a run that changed one of these is another system."""
 DONE = ("finished", "diverged")
-OF_PRESET = {specimen.preset(size): name for name, specimen in TRAINED.items() for size in ("small", "published")}
+OF_PRESET = {preset: name for name, run in TRAINED.items() for preset in (name, run.preset)}
 
 
 @dataclass(frozen=True)
@@ -101,16 +103,11 @@ def _made(config: TrainConfig) -> tuple[object, ...]:
     return (*(getattr(config.model, field) for field in MADE_BY), full_rank and config.model.n_heads > 1)
 
 
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs=AS_RECORDED)
 def result(run: Run) -> Outcome | None:
     """What the run has come to; None before its first record, or when its trace cannot be read."""
-    name = OF_PRESET.get(str(run.meta.get("preset")))
-    return _result(run, name is not None and SPECIMENS[name].exercise)
-
-
-@st.cache_data(max_entries=64, show_spinner=False, hash_funcs=AS_RECORDED)
-def _result(run: Run, apart: bool) -> Outcome | None:
     try:
-        return outcome(run, apart)
+        return outcome(run)
     except (ValueError, KeyError, IndexError, OSError, RuntimeError):
         return None
 
@@ -131,19 +128,41 @@ def previous_share(run: Run) -> float:
     return float(known[-1].mean()) if len(known) else float("nan")
 
 
-def readings(runs: Mapping[str, Run]) -> list[Judgement]:
+def readings(runs: Mapping[str, Run]) -> list[ClaimAnswer]:
     """Every claim over the runs of one setting."""
     found, made = outcomes(runs), []
     for claim in CLAIMS:
         missing = [name for name in claim.needs if name not in found]
-        if missing:
-            made.append(Judgement(claim, None, f"waits for {' and '.join(missing)}", tested=False))
-        elif len({found[name].step for name in claim.needs if found[name].status == "finished"}) > 1:
+        why = f"waits for {' and '.join(missing)}" if missing else ""
+        if not missing and len({found[name].step for name in claim.needs if found[name].status == "finished"}) > 1:
             told = " and ".join(f"{found[name].step:,}" for name in claim.needs)
-            made.append(Judgement(claim, None, f"trained for {told} steps: not comparable", tested=False))
+            why = f"trained for {told} steps: not comparable"
+        if why:
+            made.append(ClaimAnswer(claim, "not tested", why, {}, 0, 0))
         else:
-            made.append(judge(claim, [found]))
+            made.append(decide(claim, {0: _asked(claim.text, {name: runs[name] for name in claim.needs})}))
     return made
+
+
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs=AS_RECORDED)
+def _asked(text: str, runs: dict[str, Run]) -> SeedAnswer:
+    return ask(next(claim for claim in CLAIMS if claim.text == text), runs)
+
+
+def answered(name: str, runs: Mapping[str, Run]) -> list[Check]:
+    """What the runs of one setting that are done say to the questions of a specimen's author."""
+    done = {key: run for key, run in runs.items() if run.status in DONE}
+    return _answered(name, done) if SPECIMENS[name].answers else []
+
+
+@st.cache_data(max_entries=16, show_spinner=False, hash_funcs=AS_RECORDED)
+def _answered(name: str, runs: dict[str, Run]) -> list[Check]:
+    answers = SPECIMENS[name].answers
+    assert answers is not None
+    try:
+        return [*answers([runs])]
+    except (ValueError, KeyError, IndexError, OSError, RuntimeError):  # a damaged run is told of on Runs
+        return []
 
 
 @dataclass(frozen=True)
@@ -241,7 +260,7 @@ def _small_ends(run: Run, dark: bool) -> list[tuple[int, bytes]]:
     return [(shown.step, montage(shown.thumbs, dark=dark)) for shown in _ends(run)]
 
 
-def published_entropy(specimen: Specimen) -> float | None:
+def published_entropy(specimen: System) -> float | None:
     """At the end, over rows q >= 1 as ours: its author's mean has row 0 of 32 in it, which is 0."""
     return None if specimen.entropy is None else specimen.entropy[1] * 32 / 31
 
@@ -276,9 +295,10 @@ def ran(name: str) -> Ran:
     import torch
 
     from tracer.heads.definitions import entropy
-    from tracer.specimens.exercises import EXERCISES
 
-    done = EXERCISES[name]()
+    exercise = SPECIMENS[name].exercise
+    assert exercise is not None
+    done = exercise()
     names = [theme.head_label(0, head) for head in range(len(done.pattern))]
     few = len(done.strings) <= FEW
     heads = [pattern.pack(p, done.strings, label=label) for p, label in zip(done.pattern, names, strict=True)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import streamlit as st
 
@@ -10,22 +10,20 @@ from dashboard.shared.mount import draw
 from dashboard.theme import unmarked
 from dashboard.views.specimens import data
 from tracer.pictures import atlas, pattern
-from tracer.specimens.claims import Outcome, answers
-from tracer.specimens.systems import Check, Specimen
+from tracer.specimens.systems import Check, System
 
 MARKS = {True: ("✓", "green"), False: ("✕", "red"), None: ("→", "blue")}
 SMALL = 200
 """Width of a head's pattern of a few words."""
 
 
-def draw_checks(specimen: Specimen, outcomes: Mapping[str, Outcome]) -> None:
+def draw_checks(specimen: System, answered: Sequence[Check]) -> None:
     """What is asked, each with its answer in numbers; what trained runs say to it comes last."""
-    answered = answers(specimen.name, [outcomes])
     st.markdown("**What its author asks**")
     with st.container(gap="xsmall"):
         for one in [*data.ran(specimen.name).checks, *answered]:
             _draw_check(one)
-    if specimen.beside and not answered:
+    if specimen.answers and not answered:
         st.caption("With and without W_O, and whether the heads differ: once both are trained.")
 
 
@@ -34,7 +32,7 @@ def _draw_check(one: Check) -> None:
     st.markdown(f":{colour}-badge[{icon}] &nbsp;{unmarked(asks)}  \n:gray[{unmarked(one.answer)}]")
 
 
-def draw_heads(specimen: Specimen) -> None:
+def draw_heads(specimen: System) -> None:
     """The untrained heads on the exercise's input."""
     found = data.ran(specimen.name)
     word = specimen.name.replace("-", "_")

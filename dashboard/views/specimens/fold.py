@@ -6,30 +6,35 @@ Which cards are open is part of the selection, so that a link opens them too.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
 
 from dashboard import state, theme
 from dashboard.views.specimens.claims import claimed
-from tracer.specimens.claims import Found, Judgement, Outcome, answers
-from tracer.specimens.systems import SPECIMENS, Specimen
+from tracer.specimens.paper_verdicts import ClaimAnswer
+from tracer.specimens.system_figures import Outcome
+from tracer.specimens.systems import Check, System
+from tracer.specimens.tutorials import SPECIMENS, TRAINED
 from tracer.store import Run
 
-WORST_FIRST = (False, None, True)
+WORST_FIRST = ("fails", "error", "weaker", "too close to tell", "not at this size", "holds", "not tested")
 
 
-def line(specimen: Specimen, run: Run | None, readings: Sequence[Judgement], found: Found) -> str | None:
+def line(
+    specimen: System, run: Run | None, readings: Sequence[ClaimAnswer], found: Mapping[str, Outcome],
+    answered: Sequence[Check] = (),
+) -> str | None:  # fmt: skip
     """What came out, in Markdown on one line; None where something is still to be done, or cannot be read."""
     if run is None:
-        told = None if specimen.trained else specimen.published
+        told = None if specimen.name in TRAINED else specimen.published
         return told and f":blue-badge[→ exercise] &nbsp;{theme.sentence(told)}"
     if specimen.name not in found:
         return None
     if own := _own(specimen.name, readings):
         return claimed(own)
-    if answered := answers(specimen.name, [found]):
+    if answered:
         return theme.unmarked(theme.sentence(f"{answered[0].asks}: {answered[0].answer}"))
     part = f"part of {len(readings)} claim{'s' * (len(readings) != 1)}: " if readings else ""
     return theme.sentence(part + _figures(found[specimen.name]))
@@ -40,14 +45,14 @@ def _figures(one: Outcome) -> str:
     return f"{loss}, entropy {one.entropy_start:.3f} at the start, {one.entropy_end:.3f} at the end"
 
 
-def _own(name: str, readings: Sequence[Judgement]) -> Judgement | None:
+def _own(name: str, readings: Sequence[ClaimAnswer]) -> ClaimAnswer | None:
     """The claim that a specimen is told for: one that fails, if any, else the one over the specimen before it."""
     names = list(SPECIMENS)
     before = names[max(0, names.index(name) - 1)]
     own = [one for one in readings if one.claim.needs[0] == name]
     return min(
         own,
-        key=lambda one: (not one.tested, WORST_FIRST.index(one.holds), before not in one.claim.needs),
+        key=lambda one: (WORST_FIRST.index(one.verdict), before not in one.claim.needs),
         default=None,
     )
 

@@ -21,16 +21,16 @@ from dashboard.views.specimens.claims import claimed
 from dashboard.views.specimens.data import LossSetting
 from dashboard.views.specimens.papers import anchor, draw_papers
 from dashboard.views.specimens.specimen_card import MINUTES, StoryPlace, draw_last_words, draw_specimen, folds, minutes
-from tracer.specimens.claims import NOISE, Judgement
 from tracer.specimens.paper_results import PaperResults, results
-from tracer.specimens.systems import SPECIMENS, TRAINED, TUTORIALS
+from tracer.specimens.paper_verdicts import ClaimAnswer
+from tracer.specimens.tutorials import CLAIMS, SPECIMENS, TRAINED, TUTORIAL, TUTORIALS
 from tracer.store import Run
 
 STORY = (
     "Five tutorials, from one attention head to four blocks, each system with one thing changed. Two of them end with "
     "a question: *what are those heads doing?*"
 )
-SERIES = tuple(name for name, one in TRAINED.items() if one.tutorial < 2)
+SERIES = tuple(name for name in TRAINED if any(name in claim.needs for claim in CLAIMS))
 """The first two tutorials, whose runs are compared."""
 CHARACTERS = tuple(name for name in TRAINED if name not in SERIES)
 SHIPPED = (
@@ -42,6 +42,7 @@ FIGURES = (
     "other text, or in small, the values differ; a claim that compares two runs of one setting must still hold. "
     "Dashed: the published value, without the first row, which is always 0."
 )
+NOISE = next(claim.noise for claim in CLAIMS if claim.noise is not None)
 NEAR = (
     f"One seed each. Two losses count as different when they are {NOISE:g} nats apart: runs of one system that differ "
     "in their seed alone are nearer than that 19 times in 20."
@@ -67,21 +68,21 @@ def page() -> None:
     )
     _keep_watched(own)
     places = _places(runs, readings, trainable)
-    papers = results()
+    papers = [one for one in results() if one.name not in TUTORIALS]
     folded = [place.specimen.name for place in places if folds(place) is not None]
     _draw_overview(runs, own, readings, small, papers, folded)
     for i, place in enumerate(places):
-        tutorial = place.specimen.tutorial
-        if not i or tutorial != places[i - 1].specimen.tutorial:
-            with st.container(key=f"tutorial-{tutorial + 1}"):
-                st.header(TUTORIALS[tutorial], anchor=False)
+        tutorial = TUTORIAL[place.specimen.name]
+        if not i or tutorial != TUTORIAL[places[i - 1].specimen.name]:
+            with st.container(key=f"tutorial-{tutorial}"):
+                st.header(TUTORIALS[tutorial].paper.title, anchor=False)
         draw_specimen(place)
     if papers:
         draw_papers(papers)
     _draw_taking(own, readings, setting, alone=len(found) == 1)
 
 
-def _draw_taking(runs: Mapping[str, Run], readings: list[Judgement], setting: LossSetting, *, alone: bool) -> None:
+def _draw_taking(runs: Mapping[str, Run], readings: list[ClaimAnswer], setting: LossSetting, *, alone: bool) -> None:
     """Of the open cards with what their claims compare them with; of all while none is open.
 
     Of several settings the chosen one is told by its own choice.
@@ -100,18 +101,16 @@ def _draw_taking(runs: Mapping[str, Run], readings: list[Judgement], setting: Lo
     )  # fmt: skip
 
 
-def _places(runs: Mapping[str, Run], readings: list[Judgement], trainable: Mapping[str, bool]) -> list[StoryPlace]:
+def _places(runs: Mapping[str, Run], readings: list[ClaimAnswer], trainable: Mapping[str, bool]) -> list[StoryPlace]:
     """Every specimen in the order of the story."""
     names, outcomes, places = list(SPECIMENS), reading.outcomes(runs), []
     for i, (name, one) in enumerate(SPECIMENS.items()):
         mine = [one for one in readings if name in one.claim.needs]
         previous = names[i - 1] if i and (names[i - 1] in SERIES) == (name in SERIES) else ""
         after = SPECIMENS[names[i + 1]] if i + 1 < len(names) else None
-        places.append(
-            StoryPlace(
-                i + 1, one, runs.get(name), runs.get(previous), after, mine, outcomes, trainable.get(name, False)
-            )
-        )
+        run, before, answered = runs.get(name), runs.get(previous), reading.answered(name, runs)
+        may = trainable.get(name, False)
+        places.append(StoryPlace(i + 1, one, run, before, after, mine, outcomes, answered, may))
     return places
 
 
@@ -155,7 +154,7 @@ def _watch(seen: list[tuple[str, str]]) -> None:
 
 
 def _draw_overview(
-    runs: Mapping[str, Run], own: Mapping[str, Run], readings: list[Judgement], trainable: bool,
+    runs: Mapping[str, Run], own: Mapping[str, Run], readings: list[ClaimAnswer], trainable: bool,
     papers: list[PaperResults], folded: list[str],
 ) -> None:  # fmt: skip
     with st.container(key="specimen-overview"):
@@ -180,10 +179,10 @@ def _draw_overview(
 
 def _contents(papers: list[PaperResults]) -> list[str]:
     """A line a tutorial, with the ways to its specimens, and one of the papers."""
-    ways: dict[int, list[str]] = {}
+    lines: dict[str, list[str]] = {}
     for i, one in enumerate(SPECIMENS.values(), 1):
-        ways.setdefault(one.tutorial, []).append(f"[{i}&nbsp;{one.title}](#{one.name})")
-    lines = {TUTORIALS[tutorial]: links for tutorial, links in ways.items()}
+        tutorial = TUTORIALS[TUTORIAL[one.name]].paper
+        lines.setdefault(tutorial.title, []).append(f"[{i}&nbsp;{one.title}](#{one.name})")
     lines |= {"Papers": [f"[{paper.title}](#{anchor(paper)})" for paper in papers]} if papers else {}
     return [f"**{name}:** {' · '.join(links)}" for name, links in lines.items()]
 
@@ -243,11 +242,12 @@ def _stop(series: Started) -> None:
     st.session_state["series_stopped"] = series.process.pid
 
 
-def _draw_standing(readings: list[Judgement]) -> None:
+def _draw_standing(readings: list[ClaimAnswer]) -> None:
     """How many claims hold, and those that do not."""
-    untested = sum(not one.tested for one in readings)
-    tested = [one for one in readings if one.tested]
-    holding, failing, close = ([one for one in tested if one.holds is holds] for holds in (True, False, None))
+    tested = [one for one in readings if one.verdict != "not tested"]
+    untested = len(readings) - len(tested)
+    holding, close = ([one for one in tested if one.verdict == verdict] for verdict in ("holds", "too close to tell"))
+    failing = [one for one in tested if one.verdict not in ("holds", "too close to tell")]
     words = [f"{len(holding)} of {len(tested)} tested claims hold here"] if tested else ["No claim is tested yet"]
     words += [f"{len(failing)} {'does' if len(failing) == 1 else 'do'} not"] if failing else []
     words += [f"{len(close)} {'is' if len(close) == 1 else 'are'} too close to tell"] if close else []

@@ -35,7 +35,7 @@ def draw_papers(papers: list[PaperResults]) -> None:
 def _draw_paper(paper: PaperResults) -> None:
     st.subheader(paper.title, anchor=anchor(paper), width="content")
     verdicts = Counter(claim["verdict"] for claim in paper.told["claims"])
-    st.markdown(" ".join(_badge(verdict, f"{n} {_several(verdict, n)}") for verdict, n in verdicts.items()))
+    st.markdown(" ".join(badge(verdict, f"{n} {_several(verdict, n)}") for verdict, n in verdicts.items()))
     lead, _, rest = paper.page.partition("\n\n")
     st.markdown(lead)
     st.caption(f"{theme.unmarked(paper.told['source'])}. {spent(paper.told)}.")
@@ -44,7 +44,7 @@ def _draw_paper(paper: PaperResults) -> None:
             claim, origin, here, control = map(theme.unmarked, row[1:])
             controlled = f"Control: {control}.  \n" if row.control != "–" else ""
             with st.container(gap="xxsmall"):
-                st.markdown(f"{_badge(row.verdict)} &nbsp;{theme.sentence(claim)}  \n{theme.sentence(here)}")
+                st.markdown(f"{badge(row.verdict)} &nbsp;{theme.sentence(claim)}  \n{theme.sentence(here)}")
                 st.caption(f"{controlled}{theme.sentence(origin)}")
     with st.expander("What was done, and how to read it"):
         st.markdown(rest)
@@ -64,6 +64,6 @@ def _several(verdict: str, n: int) -> str:
     return verdict.removesuffix("s") if n > 1 else verdict
 
 
-def _badge(verdict: str, words: str = "") -> str:
+def badge(verdict: str, words: str = "") -> str:
     icon, colour = BADGES.get(verdict, ("○", "gray"))
     return f":{colour}-badge[{icon} {words or verdict}]"

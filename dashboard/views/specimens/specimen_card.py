@@ -29,8 +29,10 @@ from tracer.measures.chance import uniform_one_key
 from tracer.measures.setting import Setting
 from tracer.pictures import atlas, curves
 from tracer.presets import PRESETS
-from tracer.specimens.claims import Judgement, Outcome
-from tracer.specimens.systems import SOURCES, Specimen
+from tracer.specimens.paper_verdicts import ClaimAnswer
+from tracer.specimens.system_figures import Outcome
+from tracer.specimens.systems import Check, System
+from tracer.specimens.tutorials import TRAINED, TUTORIAL, TUTORIALS
 from tracer.store import Run
 
 MINUTES = {
@@ -53,23 +55,25 @@ class StoryPlace:
     """A specimen in the story."""
 
     number: int
-    specimen: Specimen
+    specimen: System
     run: Run | None
     """One's own run of it, in the setting that is shown."""
     before: Run | None
     """The run of the specimen before it."""
-    after: Specimen | None
-    readings: Sequence[Judgement]
+    after: System | None
+    readings: Sequence[ClaimAnswer]
     """The claims that it is part of."""
     outcomes: Mapping[str, Outcome]
     """What the specimens of its series came to."""
+    answered: Sequence[Check]
+    """What trained runs say to its author's questions."""
     trainable: bool
     """Is the setting that of `tracer reproduce`, so that a run started here belongs to it?"""
 
 
 def folds(place: StoryPlace) -> str | None:
     """The line that the card is folded to; None where it is not."""
-    return line(place.specimen, place.run, place.readings, place.outcomes)
+    return line(place.specimen, place.run, place.readings, place.outcomes, place.answered)
 
 
 def draw_specimen(place: StoryPlace) -> None:
@@ -98,7 +102,7 @@ def _draw_body(place: StoryPlace) -> None:
     elif specimen.exercise:
         left, right = st.columns(SIDES, gap="large")
         with left:
-            draw_checks(specimen, place.outcomes)
+            draw_checks(specimen, place.answered)
         with right:
             draw_heads(specimen)
 
@@ -118,7 +122,7 @@ def _draw_head(place: StoryPlace) -> None:
         with st.container(horizontal=True, gap="xsmall", width="content"):
             if run is not None and not ours:
                 _draw_ways(place, run)
-            elif specimen.trained:
+            elif specimen.name in TRAINED:
                 _draw_train(place)
 
 
@@ -160,15 +164,15 @@ def _draw_story(place: StoryPlace) -> None:
         draw_small(run)
 
 
-def _source(specimen: Specimen) -> str:
+def _source(specimen: System) -> str:
     """Who published it, as a link."""
-    source = SOURCES[specimen.tutorial]
-    return "" if source is None else f" by [{source[0]}]({source[1]})"
+    source, _, address = TUTORIALS[TUTORIAL[specimen.name]].paper.source.rpartition(", ")
+    return f" by [{source}]({address})" if address.startswith("https://") else ""
 
 
 def _draw_train(place: StoryPlace) -> None:
     """The button that trains it, where one may."""
-    preset, started = place.specimen.preset(), _started(place)
+    preset, started = TRAINED[place.specimen.name].preset, _started(place)
     if not place.trainable:
         st.caption("No run of it in this setting.", width="content")
     elif started is None or not started.alive:
@@ -182,20 +186,20 @@ def _draw_train(place: StoryPlace) -> None:
 
 def _draw_started(place: StoryPlace) -> None:
     """How a training stands that has written no run yet."""
-    if not (place.trainable and place.specimen.trained):
+    if not (place.trainable and place.specimen.name in TRAINED):
         return
     started = _started(place)
     if started is not None and started.alive:
         st.caption("Reading the text and building the model: this takes a few seconds, longer the first time.")
         return
-    if message := st.session_state.get(f"problem {place.specimen.preset()}"):
+    if message := st.session_state.get(f"problem {TRAINED[place.specimen.name].preset}"):
         st.text(message)
     if started is not None and started.failed:
         draw_last_words(started)
 
 
 def _started(place: StoryPlace) -> Started | None:
-    preset = place.specimen.preset()
+    preset = TRAINED[place.specimen.name].preset
     return next((one for one in jobs.started() if one.name == preset), None)
 
 
@@ -220,7 +224,7 @@ def _draw_run(place: StoryPlace, run: Run) -> None:
         _draw_doing(run, found)
         _draw_wrong(place, run)
         if specimen.exercise:
-            draw_checks(specimen, place.outcomes)
+            draw_checks(specimen, place.answered)
     with right:
         try:
             _draw_pictures(specimen, run, reading.lines(run))
@@ -232,7 +236,7 @@ def _draw_run(place: StoryPlace, run: Run) -> None:
                 st.markdown(claimed(one))
 
 
-def _draw_table(specimen: Specimen, found: Outcome) -> None:
+def _draw_table(specimen: System, found: Outcome) -> None:
     """Published beside ours, in numbers."""
     before = specimen.entropy or (None, None)
     ours = {
@@ -260,7 +264,7 @@ def _number(label: str, value: float | None) -> str:
     return "–" if value is None or not math.isfinite(value) else f"{value:.{2 if 'perplexity' in label else 3}f}"
 
 
-def _draw_pictures(specimen: Specimen, run: Run, packed: Lines) -> None:
+def _draw_pictures(specimen: System, run: Run, packed: Lines) -> None:
     """The heads at both ends of training and their entropy; below it where they look, and the loss."""
     known, n_ctx, several = reading.published_entropy(specimen), run.config.model.n_ctx, packed.n_heads > 1
     mark = "" if specimen.entropy is None else f"published end {specimen.entropy[1]:.3f}, without its first row"
@@ -278,17 +282,17 @@ def _draw_pictures(specimen: Specimen, run: Run, packed: Lines) -> None:
         _draw_lines(specimen, "loss", packed.loss, theme.Scale("Loss", "nats", digits=3))
 
 
-def _draw_lines(specimen: Specimen, name: str, blob: bytes, scale: theme.Scale) -> None:
+def _draw_lines(specimen: System, name: str, blob: bytes, scale: theme.Scale) -> None:
     picture = curves.picture(blob, scale=scale, selectable=False, height=HEIGHT)
     draw(picture, key=f"{_word(specimen)} {name}")
 
 
-def _word(specimen: Specimen) -> str:
+def _word(specimen: System) -> str:
     """Its name in a component's key, which a dash would part."""
     return specimen.name.replace("-", "_")
 
 
-def _draw_ends(specimen: Specimen, run: Run, columns: Sequence[DeltaGenerator]) -> None:
+def _draw_ends(specimen: System, run: Run, columns: Sequence[DeltaGenerator]) -> None:
     """Every head on the run's first kept prompt, at the first and at the last step at which it was kept."""
     found = reading.ends(run)
     if not found:

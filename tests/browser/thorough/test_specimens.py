@@ -123,7 +123,7 @@ def test_the_page_is_taken_along(browser, specimens, offline):  # noqa: F811
     assert file.locator(".part.atlas").count() == 2  # both ends of the open card
     link = file.get_by_role("link").get_attribute("href")
     assert link == f"{specimens}/specimens?cards=multi-head"
-    assert "judged([found])" in file.locator(".notes code").last.inner_text()
+    assert "answers_of(folder.paper, found)" in file.locator(".notes code").last.inner_text()
     for width in (1300, 390):
         file.set_viewport_size({"width": width, "height": 900})
         file.evaluate(FITS)

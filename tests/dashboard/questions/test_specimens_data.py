@@ -22,15 +22,15 @@ from tracer.heads.definitions import entropy
 from tracer.pictures import curves, payload
 from tracer.pictures.montage import montage
 from tracer.presets import PRESETS
-from tracer.specimens.claims import CLAIMS, Outcome, outcome
-from tracer.specimens.exercises import EXERCISES
-from tracer.specimens.systems import SPECIMENS
+from tracer.specimens.system_figures import Outcome, outcome
+from tracer.specimens.tutorials import CLAIMS, SPECIMENS
 from tracer.store import Run
 
 NAN = float("nan")
 HEADS = ("layer", "head")
 AXES = ("prompt", "layer", "head", "query_pos", "key_pos")
 Make = Callable[..., Run]
+EXERCISES = {name: one.exercise for name, one in SPECIMENS.items() if one.exercise}
 
 
 @pytest.fixture
@@ -131,8 +131,8 @@ def measured(n_layers: int, n_heads: int, steps: list[int], **more: Any) -> tupl
 
 def test_what_a_run_came_to(make: Make) -> None:
     plain, eyes = make("plain", "multi-head", measured(1, 4, [0, 9])), make("eyes", "many-eyes", measured(2, 6, [0, 9]))
-    for run, apart in ((plain, False), (eyes, True)):
-        assert repr(data.result(run)) == repr(outcome(run, apart))
+    for run in (plain, eyes):
+        assert repr(data.result(run)) == repr(outcome(run))
     foreign = make("unnamed", "multi-head", measured(1, 4, [0, 9]), preset=None)
     assert repr(data.result(foreign)) == repr(outcome(foreign))
     nothing = make("nothing", "multi-head")
@@ -156,27 +156,34 @@ def came_to(step: int, loss: float, status: str = "finished") -> Outcome:
     return Outcome("r", status, step, 3.0, 2.5, ((2.5,),), loss, 9, 0.1)
 
 
-def test_claims_are_judged_where_their_runs_can_be_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claims_are_judged_where_their_runs_can_be_compared(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     made = {
         "single-head": came_to(20, 3.0), "multi-head": came_to(20, 2.0), "multi-head-full": came_to(30, 2.0),
         "four-blocks": came_to(7, NAN, "diverged"), "four-blocks-rms": came_to(20, 1.0),
         "single-head-residual": came_to(5, 4.0),
     }  # fmt: skip
     monkeypatch.setattr(data, "outcomes", lambda runs: made)
-    found = {one.claim.text: one for one in data.readings({})}
-    assert [one.claim for one in data.readings({})] == list(CLAIMS)
-    said = {text: (one.holds, one.tested) for text, one in found.items()}
-    assert said["multi-head is better than single-head"] == (True, True)
-    assert said["with it, entropy stays above two thirds of the start"] == (True, True)
-    assert said["four-blocks diverges"] == (True, True)
+    runs = {name: that_came_to(make, name, one) for name, one in made.items()}
+    found = {one.claim.text: one for one in data.readings(runs)}
+    assert [one.claim for one in found.values()] == list(CLAIMS)
+    said = {text: one.verdict for text, one in found.items()}
+    assert said["multi-head is better than single-head"] == "holds"
+    assert said["with it, entropy stays above two thirds of the start"] == "holds"
+    assert said["four-blocks diverges"] == "holds"
     full = found["multi-head-full is better than single-head"]
-    assert (full.holds, full.tested) == (None, False)
-    assert full.evidence == "trained for 30 and 20 steps: not comparable"
+    assert (full.verdict, full.why) == ("not tested", "trained for 30 and 20 steps: not comparable")
     waits = found["two-blocks is better than multi-head"]
-    assert (waits.holds, waits.tested, waits.evidence) == (None, False, "waits for two-blocks")
+    assert (waits.verdict, waits.why) == ("not tested", "waits for two-blocks")
     made["multi-head-full"] = came_to(7, NAN, "diverged")  # which ended early, and may be compared
-    again = {one.claim.text: one for one in data.readings({})}
-    assert again["multi-head-full is better than single-head"].tested
+    runs["multi-head-full"] = that_came_to(make, "multi-head-full", made["multi-head-full"], "broken")
+    again = {one.claim.text: one for one in data.readings(runs)}
+    assert again["multi-head-full is better than single-head"].verdict == "fails"
+
+
+def that_came_to(make: Make, specimen: str, one: Outcome, name: str = "") -> Run:
+    values = {"entropy": (HEADS, np.array([[[one.entropy_start]], [[one.entropy_end]]])),
+              "val_loss": ((), np.array([9.0, one.loss]))}  # fmt: skip
+    return make(name or specimen, specimen, ([0, one.step], values, {}), status=one.status, step=one.step)
 
 
 def test_small_curves_in_thousandths(make: Make) -> None:
@@ -278,5 +285,5 @@ def test_an_exercise_with_its_heads(name: str) -> None:
 def test_few_tokens_have_pictures_of_their_own(n: int, drawn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     first = next(iter(EXERCISES))
     few = replace(EXERCISES[first](), pattern=np.full((1, n, n), 1 / n), strings=tuple(map(str, range(n))))
-    monkeypatch.setitem(EXERCISES, f"of {n}", lambda: few)
+    monkeypatch.setitem(SPECIMENS, f"of {n}", replace(SPECIMENS[first], exercise=lambda: few))
     assert len(data.ran(f"of {n}").heads) == drawn

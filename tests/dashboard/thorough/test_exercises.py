@@ -14,13 +14,13 @@ from dashboard import loading, shipped
 from dashboard.views.specimens import data as reading
 from tests.dashboard.test_specimens import OPEN, arguments, narrow, written
 from tracer.presets import preset
-from tracer.specimens.claims import answers, outcome
-from tracer.specimens.exercises import EXERCISES
 from tracer.specimens.systems import Check
+from tracer.specimens.tutorials import SPECIMENS
 from tracer.store import Run, open_run
 from tracer.training.loop import train
 
 Open = Callable[..., AppTest]
+EXERCISES = {name: one.exercise for name, one in SPECIMENS.items() if one.exercise}
 
 
 @pytest.fixture
@@ -54,10 +54,11 @@ def test_the_heads_of_five_words_are_drawn(open_page: Open, elsewhere: Path, sen
 
 def answered(runs: list[Run]) -> list[Check]:
     """What many-eyes and many-eyes-bare, in this order, say to the questions that are left."""
-    both = {name: outcome(run, apart=True) for name, run in zip(("many-eyes", "many-eyes-bare"), runs, strict=True)}
-    said = answers("many-eyes", [both])
+    answers = SPECIMENS["many-eyes"].answers
+    assert answers is not None
+    said = answers([dict(zip(("many-eyes", "many-eyes-bare"), runs, strict=True))])
     assert len(said) == 2
-    return said
+    return [*said]
 
 
 def test_trained_runs_answer_what_is_left(open_page: Open, elsewhere: Path) -> None:

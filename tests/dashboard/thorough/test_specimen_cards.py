@@ -21,9 +21,10 @@ from dashboard.views.specimens.claims import claimed
 from dashboard.views.specimens.fold import line
 from tests.dashboard.test_specimens import OPEN, TRAINED, change, elsewhere, made, nothing, the_setting  # noqa: F401
 from tests.dashboard.words import labels, sparks, written
-from tracer.specimens.claims import Judgement, Outcome, TutorialClaim, outcome
-from tracer.specimens.exercises import EXERCISES
-from tracer.specimens.systems import SPECIMENS
+from tracer.specimens.paper import Claim
+from tracer.specimens.paper_verdicts import ClaimAnswer, PaperVerdict
+from tracer.specimens.system_figures import Outcome, outcome
+from tracer.specimens.tutorials import SPECIMENS
 from tracer.store import Run, open_run
 from tracer.store.layout import Lock
 
@@ -50,7 +51,9 @@ def test_a_folded_card_says_what_came_out_and_sends_nothing_else(open_page: Open
     claims = {one.claim.needs: claimed(one) for one in reading.readings(the_setting(elsewhere))}
     said = lines(app)
     assert said["single-head-scaled"] == claims["single-head-scaled",]
-    assert said["multi-head"].startswith(":gray-badge[○ open] &nbsp;“Four heads of a quarter each” is no worse than “")
+    assert said["multi-head"].startswith(
+        ":gray-badge[○ not tested] &nbsp;“Four heads of a quarter each” is no worse than “"
+    )
     assert said["one-matmul"].startswith(":blue-badge[→ exercise] &nbsp;Five claims")
     assert set(said) == {*TRAINED, "many-eyes", "many-eyes-bare", "one-matmul", "post-norm"}
     drawn = {key for key, (part, _) in app.session_state[DRAWN].items() if part not in ("cue", "landing", "taker")}
@@ -117,17 +120,17 @@ def test_a_card_that_was_watched_stays_open_when_its_run_ends(open_page: Open, e
     assert "multi-head" in lines(app) and "multi_head entropy" in parts(app)
 
 
-def judged(text: str, needs: tuple[str, str], holds: bool | None, evidence: str = "x") -> Judgement:
-    return Judgement(TutorialClaim(text, needs, lambda _: holds, lambda _: evidence), holds, evidence, evidence == "x")
+def judged(text: str, needs: tuple[str, str], verdict: PaperVerdict, why: str = "x") -> ClaimAnswer:
+    return ClaimAnswer(Claim(text, needs, lambda _: 0.0, (0, 1)), verdict, why, {}, 0, 0)
 
 
 VERDICTS = {
-    "fails": judged("a is better than b", ("two-blocks", "single-head"), False),
-    "close": judged("a is no worse than c", ("two-blocks", "multi-head"), None),
-    "holds": judged("a is better than d", ("two-blocks", "multi-head"), True),
-    "other": judged("a is better than e", ("two-blocks", "single-head"), True),
-    "waits": judged("a is better than f", ("two-blocks", "multi-head"), None, "waits for f"),
-    "not its own": judged("g is better than a", ("four-blocks-rms", "two-blocks"), False),
+    "fails": judged("a is better than b", ("two-blocks", "single-head"), "fails"),
+    "close": judged("a is no worse than c", ("two-blocks", "multi-head"), "too close to tell"),
+    "holds": judged("a is better than d", ("two-blocks", "multi-head"), "holds"),
+    "other": judged("a is better than e", ("two-blocks", "single-head"), "holds"),
+    "waits": judged("a is better than f", ("two-blocks", "multi-head"), "not tested", "waits for f"),
+    "not its own": judged("g is better than a", ("four-blocks-rms", "two-blocks"), "fails"),
 }
 
 
@@ -171,15 +174,16 @@ def test_the_lines_of_python_judge_the_same_claims(elsewhere: Path) -> None:  # 
     assert before[0] == "# trained by: tracer reproduce"
     scope: dict[str, Any] = {}
     exec("\n".join(before), scope)
-    tested = [(one.claim.text, one.holds, one.evidence) for one in reading.readings(runs) if one.tested]
-    assert eval(last, scope) == tested and len(tested) == 2
+    tested = [(one.claim.text, one.verdict, one.why) for one in reading.readings(runs) if one.seeds]
+    found = eval(last, scope)
+    assert [(text, verdict, why) for text, verdict, _, why in found] == tested and len(tested) == 2
 
 
 def test_without_a_run_the_exercises_are_run() -> None:
     *before, last = snippets.series({}, "tracer reproduce").splitlines()
     scope: dict[str, Any] = {}
     exec("\n".join(before), scope)
-    assert list(eval(last, scope)) == list(EXERCISES)
+    assert list(eval(last, scope)) == [name for name, one in SPECIMENS.items() if one.exercise]
 
 
 @pytest.mark.parametrize(
@@ -221,4 +225,4 @@ def test_the_page_is_taken_with_its_link_and_its_lines(open_page: Open, elsewher
 
 def test_of_nothing_trained_the_page_can_be_taken_too(open_page: Open, nothing: Path) -> None:  # noqa: F811
     app = open_page("specimens")
-    assert app.code[1].value == "tracer reproduce" and "EXERCISES" in app.code[2].value
+    assert app.code[1].value == "tracer reproduce" and "one.exercise()" in app.code[2].value

@@ -12,8 +12,8 @@ from tests.dashboard.test_specimens import OPEN, Open, arguments, elsewhere, mad
 from tests.dashboard.words import labels, written
 from tests.waiting import wait
 from tracer.presets import preset
-from tracer.specimens.systems import SPECIMENS
-from tracer.specimens.systems import TRAINED as TRAINABLE
+from tracer.specimens.tutorials import SPECIMENS
+from tracer.specimens.tutorials import TRAINED as TRAINABLE
 from tracer.store import open_run
 from tracer.training.loop import train
 

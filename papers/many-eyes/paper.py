@@ -83,11 +83,13 @@ paper = tracer.Paper(
             "The heads differ from the first step, and by more after a hundred.",
             "exercises instead of figures: shapes, parameters, a hundred steps with and without W_O, and a number of "
             "heads that does not divide", exercise=exercise, answers=answers,
+            finding="Heads drift apart within a hundred steps",
         ),
         tracer.System(
             "many-eyes-bare", "The same without W_O", "The heads' outputs, side by side, are what the block adds.",
             "Each head can write to its own columns only; whether that costs anything is for the reader to find out.",
             "no figure; a hundred steps are to be compared with those above",
+            finding="Without W_O: what does it cost?",
         ),
     ),
 )  # fmt: skip

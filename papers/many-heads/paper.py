@@ -69,21 +69,25 @@ paper = tracer.Paper(
         tracer.System(
             "single-head", "The base line", "The same again, where the series on many heads begins.",
             "As before.", "perplexity 67.68, entropy 1.177", perplexity=67.68, entropy=(None, 1.177),
+            finding="One head: the base line of what follows",
         ),
         tracer.System(
             "multi-head-full", "Four heads of full rank", "Four heads, each as wide as the model, joined by W_O.",
             "A lower loss than one head; the heads differ.",
             "perplexity 66.48; entropies 0.69, 0.158, 1.011, 0.861: one head nearly one-hot", perplexity=66.48,
             heads=((0.69, 0.158, 1.011, 0.861),),
+            finding="Four heads beat one",
         ),
         tracer.System(
             "multi-head", "Four heads of a quarter each", "d_head = d_model / 4: a quarter of the weights.",
             "No worse than full rank.", "perplexity 65.11 with fewer parameters", perplexity=65.11,
+            finding="A quarter of the weights is enough",
         ),
         tracer.System(
             "two-blocks", "Two blocks", "A second block on top of the first.", "A lower loss than one block.",
             "perplexity 55.74; the first block's entropies 0.036, 0.013, 0.006, 0.01", perplexity=55.74,
             heads=((0.036, 0.013, 0.006, 0.01),),
+            finding="A second block helps",
         ),
         tracer.System(
             "four-blocks", "Four blocks, nothing normalised",
@@ -91,6 +95,7 @@ paper = tracer.Paper(
             "The loss is not a number within the first hundred batches.",
             "NaN in the loss and in every entropy by batch 100",
             cure="Normalise the input of every sublayer: the next one.",
+            finding="Four blocks without normalisation diverge",
         ),
         tracer.System(
             "four-blocks-rms", "Four blocks with RMSNorm", "RMSNorm on the input of each attention and each MLP.",
@@ -99,6 +104,7 @@ paper = tracer.Paper(
             perplexity=48.66, n_params=23_096_320,
             heads=((2.24, 2.24, 2.28, 1.51), (0.86, 0.90, 1.01, 0.91), (1.53, 1.32, 1.85, 1.56),
                    (1.51, 1.18, 1.99, 1.39)),
+            finding="With RMSNorm, four blocks are best",
         ),
     ),
 )  # fmt: skip

@@ -60,6 +60,7 @@ paper = tracer.Paper(
             "entropy 0.003 from the first line of the log, loss stuck near 6.4",
             entropy=(0.003, 0.003), loss=6.4,
             cure="Divide scores by sqrt(d), and start the weights smaller: the next one.",
+            finding="Unscaled scores leave each row one key",
         ),
         tracer.System(
             "single-head-scaled", "Scaled, but alone",
@@ -68,12 +69,14 @@ paper = tracer.Paper(
             "share on the token itself.",
             "entropy 1.492 at the start, 0.089 at the end", entropy=(1.492, 0.089),
             cure="Let the input pass by the head, X + Attn(X): the next one.",
+            finding="Without a residual connection, attention falls onto its own token",
         ),
         tracer.System(
             "single-head-residual", "With a residual connection",
             "X + Attn(X), then X + MLP(X), then W_U.", "Entropy stays: the head is free to look elsewhere.",
             "entropy about 1.16, perplexity 68.28, 6.5 M parameters", perplexity=68.28, entropy=(None, 1.16),
             n_params=6_500_608,
+            finding="With a residual connection, attention stays free",
         ),
     ),
 )  # fmt: skip

@@ -19,7 +19,7 @@ paper = tracer.Paper(
             "One C x C matrix each for Q, K, V and O, without biases, cut into heads by a view.",
             "The same numbers as one head by itself, and as many parameters whatever the number of heads.",
             "five claims, each with an exact answer; C = 768 with 12 heads has 2,359,296 parameters a layer",
-            exercise=exercise,
+            exercise=exercise, finding="One multiplication gives the same heads",
         ),
     ),
 )  # fmt: skip

@@ -21,6 +21,7 @@ paper = tracer.Paper(
             "Each head looks at “the cat sat on mat” in its own way, and every row leaves with mean 0 and "
             "standard deviation 1.",
             "mean row entropy per head beside log(5) = 1.61, the most that five keys allow", exercise=exercise,
+            finding="Every row leaves with mean 0 and standard deviation 1",
         ),
     ),
 )  # fmt: skip

@@ -197,7 +197,7 @@ def test_the_shares_at_the_end_answer_the_question(open_page: Open, elsewhere: P
         own, before = float(last["current_token"]), float(last["previous_token"])
         shares[name] = f"{own:.0%} of it is on the token itself, {before:.0%} on the token before"
         assert shares[name] in text
-    assert "**The answer here.** Without a residual connection" in text
+    assert "**What are those heads doing?** Without a residual connection" in text
 
 
 def test_what_is_shipped_is_what_was_published_with_the_code(nothing: Path) -> None:

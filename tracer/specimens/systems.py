@@ -52,6 +52,8 @@ class System:
     """What to look for while it trains."""
     published: str
     """What its author saw, in his units."""
+    finding: str = ""
+    """What it shows, in a sentence, as a claim that may turn out otherwise; else its title stands there."""
     perplexity: float | None = None
     """Published held-out perplexity at the end."""
     entropy: tuple[float | None, float] | None = None

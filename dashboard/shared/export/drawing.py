@@ -17,7 +17,7 @@ from tracer.pictures.taken import Block
 
 MOST_ROWS = 200
 """Of a table, in a file."""
-LEFT_OUT = ("heading", "health_look", "specimen-contents", "all_cards", "runs_over", "switch", "all_on", "only_here")
+LEFT_OUT = ("heading", "health_look", "specimen-wall", "all_cards", "runs_over", "switch", "all_on", "only_here")
 """Keys, by how they begin, of what a file says elsewhere or what works on the page only."""
 PLACES = ("health_step", "health_head")
 """Of buttons that say when and where."""

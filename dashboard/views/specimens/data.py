@@ -260,6 +260,31 @@ def _small_ends(run: Run, dark: bool) -> list[tuple[int, bytes]]:
     return [(shown.step, montage(shown.thumbs, dark=dark)) for shown in _ends(run)]
 
 
+@dataclass(frozen=True)
+class Changed:
+    """The head of a run whose pattern changed most on its first kept prompt, as an image a step."""
+
+    label: str
+    images: tuple[tuple[int, bytes], ...]
+
+
+def most_changed(run: Run, dark: bool) -> Changed | None:
+    """Of the first and the last step at which patterns were kept, or of the only one; None where none can be read."""
+    try:
+        return _most_changed(run, dark)
+    except (ValueError, KeyError, IndexError, OSError, RuntimeError):
+        return None
+
+
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs=AS_RECORDED)
+def _most_changed(run: Run, dark: bool) -> Changed | None:
+    shown = _ends(run)
+    moved = np.nan_to_num(np.abs(shown[-1].thumbs - shown[0].thumbs)).sum((-2, -1))
+    layer, head = map(int, np.unravel_index(moved.argmax(), moved.shape))
+    images = [(one.step, montage(one.thumbs[layer : layer + 1, head : head + 1], dark=dark)) for one in shown]
+    return Changed(theme.head_label(layer, head), tuple(images))
+
+
 def published_entropy(specimen: System) -> float | None:
     """At the end, over rows q >= 1 as ours: its author's mean has row 0 of 32 in it, which is 0."""
     return None if specimen.entropy is None else specimen.entropy[1] * 32 / 31

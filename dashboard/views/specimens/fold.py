@@ -32,7 +32,7 @@ def line(
         return told and f":blue-badge[→ exercise] &nbsp;{theme.sentence(told)}"
     if specimen.name not in found:
         return None
-    if own := _own(specimen.name, readings):
+    if own := told_for(specimen.name, readings):
         return claimed(own)
     if answered:
         return theme.unmarked(theme.sentence(f"{answered[0].asks}: {answered[0].answer}"))
@@ -45,7 +45,7 @@ def _figures(one: Outcome) -> str:
     return f"{loss}, entropy {one.entropy_start:.3f} at the start, {one.entropy_end:.3f} at the end"
 
 
-def _own(name: str, readings: Sequence[ClaimAnswer]) -> ClaimAnswer | None:
+def told_for(name: str, readings: Sequence[ClaimAnswer]) -> ClaimAnswer | None:
     """The claim that a specimen is told for: one that fails, if any, else the one over the specimen before it."""
     names = list(SPECIMENS)
     before = names[max(0, names.index(name) - 1)]

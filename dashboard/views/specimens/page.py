@@ -19,17 +19,14 @@ from dashboard.views.specimens import data as reading
 from dashboard.views.specimens import fold
 from dashboard.views.specimens.claims import claimed
 from dashboard.views.specimens.data import LossSetting
-from dashboard.views.specimens.papers import anchor, draw_papers
+from dashboard.views.specimens.papers import draw_papers
 from dashboard.views.specimens.specimen_card import MINUTES, StoryPlace, draw_last_words, draw_specimen, folds, minutes
-from tracer.specimens.paper_results import PaperResults, results
+from dashboard.views.specimens.wall import draw_wall
+from tracer.specimens.paper_results import results
 from tracer.specimens.paper_verdicts import ClaimAnswer
 from tracer.specimens.tutorials import CLAIMS, SPECIMENS, TRAINED, TUTORIAL, TUTORIALS
 from tracer.store import Run
 
-STORY = (
-    "Five tutorials, from one attention head to four blocks, each system with one thing changed. Two of them end with "
-    "a question: *what are those heads doing?*"
-)
 SERIES = tuple(name for name in TRAINED if any(name in claim.needs for claim in CLAIMS))
 """The first two tutorials, whose runs are compared."""
 CHARACTERS = tuple(name for name in TRAINED if name not in SERIES)
@@ -70,12 +67,16 @@ def page() -> None:
     places = _places(runs, readings, trainable)
     papers = [one for one in results() if one.name not in TUTORIALS]
     folded = [place.specimen.name for place in places if folds(place) is not None]
-    _draw_overview(runs, own, readings, small, papers, folded)
+    _draw_overview(runs, own, readings, small, folded)
+    draw_wall(places, papers)
+    answer = _answer(runs)
     for i, place in enumerate(places):
         tutorial = TUTORIAL[place.specimen.name]
         if not i or tutorial != TUTORIAL[places[i - 1].specimen.name]:
             with st.container(key=f"tutorial-{tutorial}"):
                 st.header(TUTORIALS[tutorial].paper.title, anchor=False)
+                if not i and answer:
+                    st.markdown(answer)
         draw_specimen(place)
     if papers:
         draw_papers(papers)
@@ -154,41 +155,26 @@ def _watch(seen: list[tuple[str, str]]) -> None:
 
 
 def _draw_overview(
-    runs: Mapping[str, Run], own: Mapping[str, Run], readings: list[ClaimAnswer], trainable: bool,
-    papers: list[PaperResults], folded: list[str],
-) -> None:  # fmt: skip
+    runs: Mapping[str, Run], own: Mapping[str, Run], readings: list[ClaimAnswer], trainable: bool, folded: list[str]
+) -> None:
     with st.container(key="specimen-overview"):
-        left, right = st.columns([7, 5], gap="large")
-        with left:
-            st.markdown(STORY)
-            if answer := _answer(runs):
-                st.markdown(answer)
-            st.container(key="specimen-contents").markdown("  \n".join(_contents(papers)))
-            with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-                if trainable:
-                    _draw_series(own)
-                fold.draw_all(folded)
-        with right:
-            _draw_standing(readings)
-            with st.expander("How is this measured?"):
+        _draw_standing(readings)
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            if trainable:
+                _draw_series(own)
+            fold.draw_all(folded)
+            with st.popover("Every claim", type="tertiary", key="every_claim"):
+                for one in readings:
+                    st.markdown(claimed(one))
+            with st.popover("How is this measured?", type="tertiary", key="how_measured"):
                 if len(own) < len(runs):
                     st.markdown(SHIPPED)
                 st.markdown(FIGURES)
                 st.markdown(NEAR)
 
 
-def _contents(papers: list[PaperResults]) -> list[str]:
-    """A line a tutorial, with the ways to its specimens, and one of the papers."""
-    lines: dict[str, list[str]] = {}
-    for i, one in enumerate(SPECIMENS.values(), 1):
-        tutorial = TUTORIALS[TUTORIAL[one.name]].paper
-        lines.setdefault(tutorial.title, []).append(f"[{i}&nbsp;{one.title}](#{one.name})")
-    lines |= {"Papers": [f"[{paper.title}](#{anchor(paper)})" for paper in papers]} if papers else {}
-    return [f"**{name}:** {' · '.join(links)}" for name, links in lines.items()]
-
-
 def _answer(runs: Mapping[str, Run]) -> str:
-    """What the runs here say to the tutorials' question."""
+    """What the runs here say to the question with which two of the tutorials end."""
     shares = {}
     for name in ("single-head-scaled", "single-head-residual"):
         found = reading.result(runs[name]) if name in runs and runs[name].status in reading.DONE else None
@@ -202,11 +188,11 @@ def _answer(runs: Mapping[str, Run]) -> str:
         f"the token before; with it {freed:.0%} and {then:.0%}."
     )
     if own > freed and then > before:
-        return (
-            f"**The answer here.** {told} Without a residual connection the head itself has to carry each token "
-            "on; with one it is free, and turns to the token before."
+        told += (
+            " Without a residual connection the head itself has to carry each token on; with one it is free, and turns "
+            "to the token before."
         )
-    return f"**The answer here.** {told}"
+    return f"**What are those heads doing?** {told}"
 
 
 def _draw_series(runs: Mapping[str, Run]) -> None:
@@ -255,6 +241,3 @@ def _draw_standing(readings: list[ClaimAnswer]) -> None:
     st.markdown(f"**{', '.join(words)}.**")
     for one in [*failing, *close]:
         st.markdown(claimed(one))
-    with st.expander("Every claim"):
-        for one in readings:
-            st.markdown(claimed(one))

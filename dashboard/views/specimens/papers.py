@@ -35,7 +35,7 @@ def draw_papers(papers: list[PaperResults]) -> None:
 def _draw_paper(paper: PaperResults) -> None:
     st.subheader(paper.title, anchor=anchor(paper), width="content")
     verdicts = Counter(claim["verdict"] for claim in paper.told["claims"])
-    st.markdown(" ".join(badge(verdict, f"{n} {_several(verdict, n)}") for verdict, n in verdicts.items()))
+    st.markdown(" ".join(badge(verdict, f"{n} {several(verdict, n)}") for verdict, n in verdicts.items()))
     lead, _, rest = paper.page.partition("\n\n")
     st.markdown(lead)
     st.caption(f"{theme.unmarked(paper.told['source'])}. {spent(paper.told)}.")
@@ -59,7 +59,7 @@ def _draw_paper(paper: PaperResults) -> None:
     st.code(paper.command, language=None, wrap_lines=True)
 
 
-def _several(verdict: str, n: int) -> str:
+def several(verdict: str, n: int) -> str:
     """4 hold, 1 holds."""
     return verdict.removesuffix("s") if n > 1 else verdict
 

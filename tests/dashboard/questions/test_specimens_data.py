@@ -250,7 +250,21 @@ def test_every_head_at_both_ends(make: Make) -> None:
         assert not data.ends(make(f"several {shape}", "multi-head", measured(*shape, [3])))[0].alone
     none = make("none", "multi-head", measured(1, 2, [0], pattern=None))
     assert data.ends(none) == [] and data.small_ends(none, True) == []
-    assert data.small_ends(make("nothing", "multi-head"), True) == []
+    assert data.small_ends(make("nothing", "multi-head"), True) == [] and data.most_changed(none, True) is None
+
+
+def test_the_head_that_changed_most(make: Make) -> None:
+    """By the sum of what its cells changed by, first record to last; of one record the first head."""
+    recorded = measured(2, 2, [0, 5, 9])
+    pattern = recorded[1]["pattern"][1][:, 0].astype(float)
+    changes = {one: float(np.abs(pattern[2][one] - pattern[0][one]).sum()) for one in np.ndindex(2, 2)}
+    layer, head = max(changes, key=lambda one: changes[one])
+    found = data.most_changed(make("moves", "two-blocks", recorded), dark=True)
+    assert found is not None and found.label == f"L{layer}H{head}"
+    one = [(step, pattern[row, layer : layer + 1, head : head + 1]) for row, step in ((0, 0), (2, 9))]
+    assert found.images == tuple((step, montage(cells, dark=True)) for step, cells in one)
+    alone = data.most_changed(make("still", "multi-head", measured(1, 2, [3])), dark=True)
+    assert alone is not None and alone.label == "L0H0" and [step for step, _ in alone.images] == [3]
 
 
 def test_published_entropies_without_the_first_row() -> None:

@@ -64,7 +64,15 @@ def test_the_ways_to_other_pages(open_page: Open, elsewhere: Path) -> None:
 def test_with_nothing_trained_every_card_shows_its_run(open_page: Open, nothing: Path) -> None:
     app = open_page("specimens")
     images = "".join(e.proto.body for e in app.get("html"))
-    assert images.count("data:image/png;base64") == 2 * len(TRAINABLE) - 1  # four blocks break before a second pattern
+    shown = 2 * len(TRAINABLE) - 1  # four blocks break before a second pattern
+    assert images.count("data:image/png;base64") == 2 * shown  # on the wall, and on the cards
     assert images.count("data:image/svg+xml") == 2 * len(TRAINABLE) and "tested claims hold here" in written(app)
+    wall = next(e.proto.body for e in app.get("html") if "class='wall'" in e.proto.body)
+    cards = dict(re.findall(r"<a href='#([^']+)'>(.*?)</a>", wall))
+    assert list(cards)[: len(SPECIMENS)] == list(SPECIMENS) and cards["one-matmul"].endswith("<span>exercise</span>")
+    assert cards["multi-head"].count("<img") == 2 and "A quarter of the weights is enough" in cards["multi-head"]
+    assert "≈ too close to tell" in cards["multi-head"] and "✓ holds</em>diverged at step 4<" in cards["four-blocks"]
+    folded = {e.label for e in app.expander}
+    assert sum("✓ holds" in card for card in cards.values()) == sum("✓ holds" in label for label in folded)
     said = re.sub(r"\(#[a-z-]+\)", "", "".join(e.value for e in app.markdown))  # but for the anchors of cards
     assert not {"single-head", "multi-head-full", "four-blocks-rms"} & set(re.findall(r"[a-z-]+", said))

@@ -56,7 +56,8 @@ def test_a_line_goes_with_the_timeline(page, server, toy):
         page.mouse.move(box["x"] + 9 + share * (box["width"] - 18), box["y"] + 40)
         page.mouse.down()
         expect(slider).to_have_attribute("aria-valuetext", re.compile(f"^step {step},"))
-        tick = page.locator(".st-key-timeline .xtick text").filter(has_text=re.compile(f"^{step}$")).first.bounding_box()
+        named = page.locator(".st-key-timeline .xtick text").filter(has_text=re.compile(f"^{step}$"))
+        tick = named.first.bounding_box()
         line = lines.bounding_box()
         assert abs(line["x"] + line["width"] / 2 - tick["x"] - tick["width"] / 2) < 2
         assert line["height"] > 0.9 * page.locator(".st-key-timeline .main-svg").first.bounding_box()["height"] - 40

@@ -387,7 +387,7 @@ suite("scrubber", () => {
   });
   for (const [what, steps, shares] of [
     ["at its step", [0, 1, 25, 50, 75, 100], [0, 0.01, 0.25, 0.5, 0.75, 1]],
-    ["evenly, of steps that double", [1, 2, 4, 8, 16], [0, 0.25, 0.5, 0.75, 1]],
+    ["evenly, of steps that double", [1, 2, 4, 8, 16, 32, 64, 128, 256], [0, 1, 2, 3, 4, 5, 6, 7, 8].map((i) => i / 8)],
     ["at the start, alone", [7], [0]],
     ["at an end, of two", [5, 9], [0, 1]]
   ])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +17,7 @@ from tracer.data.own_source import made
 from tracer.interventions.clamps import edits
 from tracer.model import Transformer
 from tracer.named_code import name_of, note_named
-from tracer.specimens.paper_folder import load
+from tracer.specimens.paper_folder import load, shipped
 from tracer.training.clamping import with_these
 
 P = 47
@@ -283,3 +285,36 @@ def test_runs_differ_in_what_their_names_say() -> None:
     }  # fmt: skip
     for of in paper.paper.runs.values():
         assert of.config.optim.batch_size == 883 and of.code["loss"] is paper.exactly
+
+
+OF = r"(-?[\d,.]*\d)"
+SAID = [
+    ("held-out pairs {}, {} and {} (chance", "when all trained pairs are right", None),
+    ("Without weight decay it is {}, {} and {} at step", "without weight decay less than", None),
+    ("weights is then {}, {} and {} of its largest", "the weights shrink", None),
+    ("Of 23 frequencies {}, {} and {} carry", "in the end at most 6", None),
+    ("carry the logits ({}, {} and {} without", "in the end at most 6", "control"),
+    ("Without their waves {}, {} and {} of", "without the waves of the key", None),
+    ("the restricted loss is {}, {} and {} of a guess, and", "when the held-out loss is still", None),
+    ("excluded loss of trained pairs {}, {} and {}. Three", "then the excluded loss", None),
+    ("without weight decay, {}, {} and {} of held-out pairs are right by the filtered", "but the filter", None),
+    ("filtered logits, and {}, {} and {} by the whole", "but the filter", "control"),
+    ("the least of four heads has {}, {} and {} in one", "one frequency explains 0.95", None),
+    ("Two frequencies explain at least {}, {} and {}.", "two frequencies explain", None),
+    ("all heads off the loss is {}, {} and {} nats", "with all four heads", None),
+    ("explains 0.85 or more of {}, {} and {} of them", "its control", "control"),
+    ("without these {}, {} and {} of held-out pairs", "neurons, the figure", None),
+]
+
+
+@pytest.mark.parametrize(("sentence", "claim", "of"), SAID)
+def test_figures_in_words_are_those_of_the_results(sentence: str, claim: str, of: str | None) -> None:
+    folder = shipped()["grokking"]
+    (told,) = (one for one in json.loads((folder / "results.json").read_text())["claims"]
+               if one["claim"].startswith(claim))  # fmt: skip
+    page = " ".join((folder / "page.md").read_text().split())
+    found = re.search(re.escape(sentence).replace(r"\{\}", OF), page)
+    assert found, sentence
+    for said, figure in zip(found.groups(), (told["control"] if of else told)["figures"].values(), strict=True):
+        digits = len(said.partition(".")[2])
+        assert float(said.replace(",", "")) == pytest.approx(figure, abs=0.5000001 * 10**-digits), sentence

@@ -150,4 +150,4 @@ def test_icl_score_is_the_difference_on_the_same_tokens() -> None:
 def test_standard_error() -> None:
     rows = torch.tensor([[1.0, 5.0], [2.0, 5.0], [6.0, 5.0]])
     assert probes.standard_error(rows).tolist() == pytest.approx([math.sqrt(7 / 3), 0])
-    assert probes.standard_error(rows[:1]).isnan().all()
+    assert probes.standard_error(rows[:1]).isnan().all() and probes.standard_error(rows[:0]).isnan().all()

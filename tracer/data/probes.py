@@ -135,7 +135,9 @@ def first_copy_loss(loss: Loss, period: int) -> Float[Tensor, ""]:
 
 
 def standard_error(per_row: Float[Tensor, "batch *any"]) -> Float[Tensor, "*any"]:
-    """Of the mean over rows, from how the rows differ: sd / sqrt(batch); nan for one row."""
+    """Of the mean over rows, from how the rows differ: sd / sqrt(batch); nan for fewer than two."""
+    if len(per_row) < 2:  # torch warns of the variance of none
+        return per_row.new_full(per_row.shape[1:], torch.nan)
     return (per_row.var(0, correction=0) / (len(per_row) - 1)).sqrt()
 
 

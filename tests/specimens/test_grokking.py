@@ -304,6 +304,8 @@ SAID = [
     ("all heads off the loss is {}, {} and {} nats", "with all four heads", None),
     ("explains 0.85 or more of {}, {} and {} of them", "its control", "control"),
     ("without these {}, {} and {} of held-out pairs", "neurons, the figure", None),
+    ("held so at the end get {}, {} and {} right", "where every head attends", "control"),
+    ("a is from b explains {}, {} and {} more", "it does so by another circuit", None),
 ]
 
 

@@ -29,13 +29,23 @@ STYLE = """<style>
 .wall img { display: block; height: 5rem; max-width: 100%; image-rendering: pixelated; }
 .wall figure { margin: 0; min-width: 0; } .wall :is(figcaption, i) { font-style: normal; opacity: .72; }
 .wall i:last-child { margin-left: auto; } .wall i:not(:last-child) { align-self: center; }
-.wall em { font-style: normal; padding: .1rem .35rem; border-radius: .25rem; margin-right: .4rem;
-  background: color-mix(in srgb, currentColor 8%, transparent); }
+.wall em { font-style: normal; padding: .1rem .35rem; border-radius: .25rem; margin-right: .5rem; white-space: nowrap;
+  background: color-mix(in srgb, currentColor 9%, transparent); }
 .wall b { font-weight: 600; font-size: .93rem; line-height: 1.35; }
 .wall span { margin-top: auto; font-size: .8rem; line-height: 1.5; font-variant-numeric: tabular-nums; }
 @media (max-width: 640px) { .wall { gap: .6rem; } .wall a { padding: .7rem; } .wall div { gap: .3rem; }
   .wall i:last-child { display: none; } .wall img { height: 4.2rem; } }
 </style>"""
+INKS = {
+    "green": {"light": "#0d6b3f", "dark": "#7fd8a6"}, "orange": {"light": "#7a4d00", "dark": "#f2c56b"},
+    "red": {"light": "#a3201a", "dark": "#ff9d94"},
+}  # fmt: skip
+"""Of verdicts; what is neither good nor bad is as the text."""
+BROKEN = (
+    "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 60 60'><path d='M1 1V59H59Z' style='fill:none;"
+    "stroke:{ink};stroke-width:1.2;stroke-dasharray:3 3'/></svg>"
+)
+"""Where a run broke before a second pattern was kept."""
 
 
 def draw_wall(places: Sequence[StoryPlace], papers: Sequence[PaperResults]) -> None:
@@ -58,31 +68,50 @@ def _finding(place: StoryPlace) -> str:
 def _heads(run: Run | None) -> str:
     """One head before training and after; nothing of what was not trained."""
     found = None if run is None else reading.most_changed(run, theme.is_dark())
-    if found is None:
+    if run is None or found is None:
         return ""
-    images = [
-        f"<figure><img alt='{found.label} at step {step:,}' "
-        f"src='data:image/png;base64,{base64.b64encode(image).decode()}'><figcaption>{step:,}</figcaption></figure>"
-        for step, image in found.images
-    ]
+    images = [_image("png", image, f"{found.label} at step {step:,}", f"{step:,}") for step, image in found.images]
+    if len(images) == 1 and run.status == "diverged":
+        images.append(_image("svg+xml", BROKEN.format(ink=theme.ink().muted).encode(), "diverged", "diverged"))
     return f"<div>{'<i>→</i>'.join(images)}<i>{found.label}</i></div>"
 
 
+def _image(kind: str, image: bytes, alt: str, below: str) -> str:
+    source = f"data:image/{kind};base64,{base64.b64encode(image).decode()}"
+    return f"<figure><img alt='{alt}' src='{source}'><figcaption>{below}</figcaption></figure>"
+
+
 def _came(place: StoryPlace) -> str:
-    """The verdict of its own claim, and what came out."""
-    own, found = told_for(place.specimen.name, place.readings), place.outcomes.get(place.specimen.name)
-    verdict = "" if own is None else f"<em>{BADGES[own.verdict][0]} {own.verdict}</em>"
-    came = "exercise" if place.run is None and place.specimen.exercise else "" if found is None else _figures(found)
-    return verdict + escape(came)
+    """The verdict of its own claim, and the numbers that it is about."""
+    name, found = place.specimen.name, place.outcomes.get(place.specimen.name)
+    if found is None:
+        return "exercise" if place.run is None and place.specimen.exercise else ""
+    own = told_for(name, place.readings)
+    if own is None:
+        return escape(_lost(found))
+    other = next((place.outcomes.get(one) for one in own.claim.needs if one != name), None)
+    beside = own.claim.noise is not None and other is not None and math.isfinite(other.loss)
+    came = f"loss {other.loss:.2f} → {found.loss:.2f}" if beside and other and math.isfinite(found.loss) else ""
+    came = came or (_lost(found) if len(own.claim.needs) > 1 or not math.isfinite(found.loss) else _entropy(found))
+    return _chip(own.verdict, own.verdict) + escape(came)
 
 
-def _figures(one: Outcome) -> str:
-    if not math.isfinite(one.loss):
-        return f"{one.status} at step {one.step:,}"
-    return f"entropy {one.entropy_start:.2f} → {one.entropy_end:.2f} · loss {one.loss:.2f}"
+def _entropy(one: Outcome) -> str:
+    first, last = (f"{value:.{2 if value >= 0.1 else 3}f}" for value in (one.entropy_start, one.entropy_end))
+    return f"entropy {first} → {last}"
+
+
+def _lost(one: Outcome) -> str:
+    return f"loss {one.loss:.2f}" if math.isfinite(one.loss) else f"{one.status} at step {one.step:,}"
+
+
+def _chip(verdict: str, words: str) -> str:
+    icon, colour = BADGES.get(verdict, ("○", "gray"))
+    ink = f" style='color:{INKS[colour][theme.mode()]}'" if colour in INKS else ""
+    return f"<em{ink}>{icon} {escape(words)}</em>"
 
 
 def _counted(paper: PaperResults) -> str:
     """How many of its claims hold, and how many do not."""
     verdicts = Counter(claim["verdict"] for claim in paper.told["claims"])
-    return "".join(f"<em>{BADGES[one][0]} {n} {several(one, n)}</em>" for one, n in verdicts.items())
+    return "".join(_chip(verdict, f"{n} {several(verdict, n)}") for verdict, n in verdicts.items())

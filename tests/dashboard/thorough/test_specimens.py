@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from dashboard import jobs, loading
+from dashboard import jobs, loading, shipped
 from dashboard.views.specimens import data as reading
 from tests.dashboard.test_specimens import OPEN, Open, arguments, elsewhere, made, narrow, nothing  # noqa: F401  # noqa: F401
 from tests.dashboard.words import labels, written
@@ -66,12 +66,17 @@ def test_with_nothing_trained_every_card_shows_its_run(open_page: Open, nothing:
     images = "".join(e.proto.body for e in app.get("html"))
     shown = 2 * len(TRAINABLE) - 1  # four blocks break before a second pattern
     assert images.count("data:image/png;base64") == 2 * shown  # on the wall, and on the cards
-    assert images.count("data:image/svg+xml") == 2 * len(TRAINABLE) and "tested claims hold here" in written(app)
+    assert images.count("data:image/svg+xml") == 2 * len(TRAINABLE) + 1 and "tested claims hold here" in written(app)
     wall = next(e.proto.body for e in app.get("html") if "class='wall'" in e.proto.body)
     cards = dict(re.findall(r"<a href='#([^']+)'>(.*?)</a>", wall))
     assert list(cards)[: len(SPECIMENS)] == list(SPECIMENS) and cards["one-matmul"].endswith("<span>exercise</span>")
-    assert cards["multi-head"].count("<img") == 2 and "A quarter of the weights is enough" in cards["multi-head"]
+    assert cards["multi-head"].count("<img") == 2 == cards["four-blocks"].count("<img")
+    assert "A quarter of the weights is enough" in cards["multi-head"]
     assert "≈ too close to tell" in cards["multi-head"] and "✓ holds</em>diverged at step 4<" in cards["four-blocks"]
+    came = reading.outcomes({run.meta["preset"].removesuffix("-small"): run for run in shipped.specimens()})
+    losses = [came[name].loss for name in ("multi-head-full", "multi-head")]
+    assert "loss {:.2f} → {:.2f}<".format(*losses) in cards["multi-head"]
+    assert re.search(r"entropy 1\.\d\d → 0\.\d+<", cards["single-head-scaled"])
     folded = {e.label for e in app.expander}
     assert sum("✓ holds" in card for card in cards.values()) == sum("✓ holds" in label for label in folded)
     said = re.sub(r"\(#[a-z-]+\)", "", "".join(e.value for e in app.markdown))  # but for the anchors of cards

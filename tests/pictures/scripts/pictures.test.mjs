@@ -374,8 +374,8 @@ suite("token view", () => {
 });
 
 suite("scrubber", () => {
-  const own = ["nearestStep", "spanOf", "sharesOf", "makeScrubber", "MISSING"];
-  const { nearestStep, spanOf, sharesOf, makeScrubber, MISSING } = load(own, "scrubber");
+  const own = ["nearestStep", "spanOf", "sharesOf", "namedOf", "makeScrubber", "MISSING"];
+  const { nearestStep, spanOf, sharesOf, namedOf, makeScrubber, MISSING } = load(own, "scrubber");
   test("the snapshot nearest to a step, the later of two that are as near", () =>
     assert.deepEqual(
       [0, 7, 15, 99].map((step) => nearestStep([0, 10, 20], step)),
@@ -392,6 +392,20 @@ suite("scrubber", () => {
     ["at an end, of two", [5, 9], [0, 1]]
   ])
     test(`a record stands ${what}`, () => assert.deepEqual(sharesOf(Float64Array.from(steps)), shares));
+  const every = (gap, count) => Array.from({ length: count }, (_, i) => gap * i);
+  for (const [what, steps, named] of [
+    ["round ones", every(25, 53), [0, 200, 400, 600, 800, 1000, 1300]],
+    ["all, where there is room", [0, 10, 20], [0, 10, 20]],
+    ["whichever have room, where none is round", [3, 8, 13, 18, 23], [3, 13, 23]]
+  ])
+    test(`steps that are written: ${what}`, () => {
+      const places = steps.map((step) => (500 * (step - steps[0])) / (steps.at(-1) - steps[0]));
+      const written = [...namedOf(steps, places, what.includes("whichever") ? 200 : 70)].map((i) => steps[i]);
+      assert.deepEqual(
+        written.sort((a, b) => a - b),
+        named
+      );
+    });
   test("a file of its table has whole steps, exact values and what happened", () => {
     const events = [{ step: 900, low: 800, high: 950, label: "L0H1 turns to the token before" }];
     const part = newPart({ value: 0, head: null, measure: "", scale: null, seen: 0, live: false, events });

@@ -30,6 +30,24 @@ function sharesOf(steps) {
   return Array.from(steps, (step, i) => (pressed > last / 4 || steps.length < 2 ? i / last : (step - steps[0]) / span));
 }
 
+/** The records whose steps are written, `wide` apart at least: the last, and before it round ones, where records have
+ * enough of them, or whichever have room.
+ * @param {ArrayLike<number>} steps @param {number[]} places in pixels @param {number} wide @returns {Set<number>} */
+function namedOf(steps, places, wide) {
+  const last = steps.length - 1;
+  const stride = roundStride(Math.max(1, ((steps[last] - steps[0]) * wide) / Math.max(1, places[last] - places[0])));
+  const isRound = (i) => steps[i] % stride === 0;
+  const few = places.filter((_, i) => isRound(i)).length < 3;
+  const named = new Set([last]);
+  let written = Number.NEGATIVE_INFINITY;
+  for (let i = 0; i < last; i++) {
+    if (!(few || isRound(i)) || places[i] - written < wide || places[last] - places[i] < wide) continue;
+    named.add(i);
+    written = places[i];
+  }
+  return named;
+}
+
 /** @param {Part} part @returns {View} */
 function makeScrubber(part) {
   const { root } = part;
@@ -296,14 +314,14 @@ function makeScrubber(part) {
     ctx.font = look.font;
     const last = count - 1;
     const wide = ctx.measureText(stepName(last)).width + 22;
-    let [ticked, written] = [Number.NEGATIVE_INFINITY, Number.NEGATIVE_INFINITY];
-    for (let i = 0; i < count; i++) {
-      // a tick a record where there is room, and its step where that has room; always of the last
-      const at = xOf(i);
-      const named = i === last || (at - written >= wide && xOf(last) - at >= wide);
+    const places = layout.loss.map((_, i) => xOf(i));
+    const written = namedOf(steps, places, wide);
+    let ticked = Number.NEGATIVE_INFINITY;
+    for (const [i, at] of places.entries()) {
+      // a tick a record where there is room
+      const named = written.has(i);
       if (!named && at - ticked < 3) continue;
       ticked = at;
-      if (named) written = at;
       fillBox(ctx, named ? theme.muted : theme.line, Math.round(xOf(i)) - 0.5, TRACK + 2, 1, named ? 6 : 4);
       if (!named) continue;
       const [x, align] = i === 0 ? [1, "left"] : i === last ? [layout.width - 1, "right"] : [xOf(i), "center"];

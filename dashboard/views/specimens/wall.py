@@ -29,7 +29,7 @@ STYLE = """<style>
 .wall img { display: block; height: 5rem; max-width: 100%; image-rendering: pixelated; }
 .wall figure { margin: 0; min-width: 0; } .wall :is(figcaption, i) { font-style: normal; opacity: .72; }
 .wall i:last-child { margin-left: auto; } .wall i:not(:last-child) { align-self: center; }
-.wall em { font-style: normal; padding: .1rem .35rem; border-radius: .25rem; margin-right: .5rem; white-space: nowrap;
+.wall em { font-style: normal; padding: .1rem .35rem; border-radius: .25rem; margin-right: .5rem; display: inline-block;
   background: color-mix(in srgb, currentColor 9%, transparent); }
 .wall b { font-weight: 600; font-size: .93rem; line-height: 1.35; }
 .wall span { margin-top: auto; font-size: .8rem; line-height: 1.5; font-variant-numeric: tabular-nums; }

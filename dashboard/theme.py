@@ -94,6 +94,12 @@ INKS = {
     "dark": Ink("#e8ecf4", "#a9b4c4", "#2a303c", "#0f1218", "#cd9526"),
 }
 
+VERDICT_INKS = {
+    "green": {"light": "#0d6b3f", "dark": "#7fd8a6"}, "orange": {"light": "#7a4d00", "dark": "#f2c56b"},
+    "red": {"light": "#a3201a", "dark": "#ff9d94"},
+}  # fmt: skip
+"""Of verdicts in HTML of ours, as of the static site; what is neither good nor bad is as the text."""
+
 
 def mode() -> Literal["light", "dark"]:
     return "dark" if is_dark() else "light"

@@ -12,7 +12,7 @@ import streamlit as st
 from dashboard import jobs, loading, navigation, state, theme
 from dashboard.loading import head_scores
 from dashboard.shared.pulse import ticking
-from dashboard.shared.run_bar import draw_run_bar, draw_starting
+from dashboard.shared.run_bar import draw_run_bar, draw_starting, moves
 from dashboard.streamlit_internals import lasting
 from tracer.measures import MEASURES, Measure, in_trace
 from tracer.pictures.scales import of_measure
@@ -88,7 +88,7 @@ def choose_run() -> Run:
             _offer([name for name in names if name != current])
         with st.session_state["refused_place"]:  # the place of a choice is too narrow for a sentence
             refuse(str(error))
-    with st.session_state["run_bar_place"], nullcontext() if run.live else lasting():  # what ticks goes with its page
+    with st.session_state["run_bar_place"], nullcontext() if moves(run) else lasting():  # what ticks goes with its page
         draw_run_bar(run)
     return run
 

@@ -31,11 +31,9 @@ def plot(
 ) -> None:
     """Draw a figure that has a height; a click on a point gives `on_pick` its customdata, `numbers` is its table.
 
-    A line goes along with the timeline where the x axis is `over_steps`.
-
-    With `on_set` dragging draws a lasso, or a box, and gives it the customdata of all points inside. The page's colours
-    come here. Streamlit mounts a chart anew whenever its figure changes: the box around it keeps what is below in its
-    place.
+    With `on_set` dragging draws a lasso or a box, and gives it the customdata of all points inside. Where x is steps of
+    training (`over_steps`), a line goes along with the timeline. The page's colours come here. Streamlit mounts a
+    chart anew whenever its figure changes: the box around it keeps what is below in its place.
     """
     figure.update_layout(template=theme.plotly_template())
     _remember(key, PLOTLY, figure)

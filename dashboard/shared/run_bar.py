@@ -28,6 +28,11 @@ LONGEST_CLAMPS = 60
 """Characters that the bar has room for; the page Runs says all."""
 
 
+def moves(run: Run) -> bool:
+    """Is its line drawn again and again?"""
+    return run.live or standing(run) in ("resuming", "stopping")
+
+
 def draw_run_bar(run: Run) -> None:
     """Status, progress and what can be done; only the line itself is drawn again, every 2 s while something moves."""
     live, word, health = run.live, standing(run), chip(run)
@@ -41,7 +46,7 @@ def draw_run_bar(run: Run) -> None:
             words = f"{others} others are training" if others > 1 else "1 other is training"
             st.page_link(navigation.page("runs"), label=words, width="content")
 
-    if live or word in ("resuming", "stopping"):
+    if moves(run):
         ticking(line, key="run_bar")
     else:
         line()

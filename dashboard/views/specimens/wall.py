@@ -36,11 +36,6 @@ STYLE = """<style>
 @media (max-width: 640px) { .wall { gap: .6rem; } .wall a { padding: .7rem; } .wall div { gap: .3rem; }
   .wall i:last-child { display: none; } .wall img { height: 4.2rem; } }
 </style>"""
-INKS = {
-    "green": {"light": "#0d6b3f", "dark": "#7fd8a6"}, "orange": {"light": "#7a4d00", "dark": "#f2c56b"},
-    "red": {"light": "#a3201a", "dark": "#ff9d94"},
-}  # fmt: skip
-"""Of verdicts; what is neither good nor bad is as the text."""
 BROKEN = (
     "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 60 60'><path d='M1 1V59H59Z' style='fill:none;"
     "stroke:{ink};stroke-width:1.2;stroke-dasharray:3 3'/></svg>"
@@ -50,7 +45,10 @@ BROKEN = (
 
 def draw_wall(places: Sequence[StoryPlace], papers: Sequence[PaperResults]) -> None:
     """A card each, which leads to the whole of it below; images only, so that nothing of it needs a script."""
-    systems = [_card(place.specimen.name, _heads(place.run), _finding(place), _came(place)) for place in places]
+    systems = [
+        _card(place.specimen.name, _heads(place.run), place.specimen.finding or place.specimen.title, _came(place))
+        for place in places
+    ]
     told = [_card(anchor(paper), "", paper.title, _counted(paper)) for paper in papers]
     walls = [f"<div class='wall'>{''.join(cards)}</div>" for cards in (systems, told) if cards]
     with st.container(key="specimen-wall"):
@@ -59,10 +57,6 @@ def draw_wall(places: Sequence[StoryPlace], papers: Sequence[PaperResults]) -> N
 
 def _card(name: str, heads: str, finding: str, came: str) -> str:
     return f"<a href='#{escape(name)}'>{heads}<b>{escape(finding)}</b><span>{came}</span></a>"
-
-
-def _finding(place: StoryPlace) -> str:
-    return place.specimen.finding or place.specimen.title
 
 
 def _heads(run: Run | None) -> str:
@@ -88,26 +82,30 @@ def _came(place: StoryPlace) -> str:
         return "exercise" if place.run is None and place.specimen.exercise else ""
     own = told_for(name, place.readings)
     if own is None:
-        return escape(_lost(found))
-    other = next((place.outcomes.get(one) for one in own.claim.needs if one != name), None)
-    beside = own.claim.noise is not None and other is not None and math.isfinite(other.loss)
-    came = f"loss {other.loss:.2f} → {found.loss:.2f}" if beside and other and math.isfinite(found.loss) else ""
-    came = came or (_lost(found) if len(own.claim.needs) > 1 or not math.isfinite(found.loss) else _entropy(found))
+        return escape(_loss(found))
+    others = [place.outcomes[one].loss for one in own.claim.needs if one != name and one in place.outcomes]
+    if not math.isfinite(found.loss):
+        came = _loss(found)
+    elif others:
+        came = f"loss {theme.fmt(others[0], 'loss')} → {theme.fmt(found.loss, 'loss')}"
+    else:
+        came = _entropy(found)
     return _chip(own.verdict, own.verdict) + escape(came)
 
 
 def _entropy(one: Outcome) -> str:
-    first, last = (f"{value:.{2 if value >= 0.1 else 3}f}" for value in (one.entropy_start, one.entropy_end))
-    return f"entropy {first} → {last}"
+    return f"entropy {theme.fmt(one.entropy_start, 'entropy')} → {theme.fmt(one.entropy_end, 'entropy')}"
 
 
-def _lost(one: Outcome) -> str:
-    return f"loss {one.loss:.2f}" if math.isfinite(one.loss) else f"{one.status} at step {one.step:,}"
+def _loss(one: Outcome) -> str:
+    """At the end, or how it broke."""
+    ended = f"loss {theme.fmt(one.loss, 'loss')}"
+    return ended if math.isfinite(one.loss) else f"{one.status} at step {one.step:,}"
 
 
 def _chip(verdict: str, words: str) -> str:
     icon, colour = BADGES.get(verdict, ("○", "gray"))
-    ink = f" style='color:{INKS[colour][theme.mode()]}'" if colour in INKS else ""
+    ink = f" style='color:{theme.VERDICT_INKS[colour][theme.mode()]}'" if colour in theme.VERDICT_INKS else ""
     return f"<em{ink}>{icon} {escape(words)}</em>"
 
 

@@ -75,8 +75,8 @@ def test_with_nothing_trained_every_card_shows_its_run(open_page: Open, nothing:
     assert "≈ too close to tell" in cards["multi-head"] and "✓ holds</em>diverged at step 4<" in cards["four-blocks"]
     came = reading.outcomes({run.meta["preset"].removesuffix("-small"): run for run in shipped.specimens()})
     losses = [came[name].loss for name in ("multi-head-full", "multi-head")]
-    assert "loss {:.2f} → {:.2f}<".format(*losses) in cards["multi-head"]
-    assert re.search(r"entropy 1\.\d\d → 0\.\d+<", cards["single-head-scaled"])
+    assert "loss {:.3f} → {:.3f}<".format(*losses) in cards["multi-head"]
+    assert re.search(r"entropy 1\.\d{3} → 0\.\d{3}<", cards["single-head-scaled"])
     folded = {e.label for e in app.expander}
     assert sum("✓ holds" in card for card in cards.values()) == sum("✓ holds" in label for label in folded)
     said = re.sub(r"\(#[a-z-]+\)", "", "".join(e.value for e in app.markdown))  # but for the anchors of cards

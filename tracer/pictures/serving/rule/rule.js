@@ -1,4 +1,4 @@
-// Charts of Plotly over training: while the timeline is moved a line in each goes where it is; then the host draws them.
+// Charts of Plotly over training: while the timeline moves, a line in each goes with it; then the host draws them anew.
 const OVER_STEPS = '[class*="_over_steps_chart"] .js-plotly-plot';
 
 export default function () {

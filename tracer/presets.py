@@ -6,14 +6,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tracer.config import DataConfig, InitConfig, ModelConfig, OptimConfig, RecordConfig, TrainConfig
+from tracer.config.field_docs import fields_in_help
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Preset:
     """A configuration with a name and a sentence that says what it shows."""
 
     description: str
+    """What a run of it shows."""
     config: TrainConfig
+    """Every setting of it."""
 
 
 _DEMO = TrainConfig(

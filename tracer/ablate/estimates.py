@@ -169,12 +169,15 @@ def too_few(n: int, tries: int) -> str:
     )
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Null:
     """The effect of a set of heads beside those of other sets with as many heads in each layer."""
 
     effect: float
+    """Of the set itself, in the metric's units."""
     others: Float[np.ndarray, " n"]
+    """Those of the other sets."""
     p: float
     """(1 + others that do at least as much harm) / (1 + n): never 0, and exact when every other set was tried."""
 

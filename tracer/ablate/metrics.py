@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tracer.config.field_docs import fields_in_help
 from tracer.model.protocol import check_vocabulary
 from tracer.named_code import kind_of, name_of, named
 
@@ -57,11 +58,13 @@ class Metric(Protocol):
     def of(self, logits: Float[Tensor, "row d_vocab"], targets: Int[Tensor, "row target"]) -> Float[Tensor, " row"]: ...
 
 
+@fields_in_help
 @dataclass(frozen=True, eq=False)
 class Loss:
     """Cross-entropy of the next token in nats, at some loss positions (default: all)."""
 
     positions: slice = field(default_factory=lambda: slice(None))
+    """Of the loss positions, of which a row of n tokens has n - 1."""
     long_name = "next-token loss"
     units = "nats"
     worse = 1
@@ -79,12 +82,15 @@ class Loss:
         return F.cross_entropy(_at_least_float(logits), targets[:, 0], reduction="none")
 
 
+@fields_in_help
 @dataclass(frozen=True, eq=False)
 class LogProb:
     """Log-probability of a chosen token, in nats, as the next after some positions (default: the last)."""
 
     token: Tokens
+    """Its number; one, or one a sequence."""
     positions: Where = -1
+    """Where it would be the next: one place, one a sequence, or several. -1 is the last."""
     long_name = "log-probability"
     units = "nats"
     worse = -1
@@ -99,6 +105,7 @@ class LogProb:
         return -F.cross_entropy(_at_least_float(logits), targets[:, 0], reduction="none")
 
 
+@fields_in_help
 @dataclass(frozen=True, eq=False)
 class Probability(LogProb):
     """Probability of a chosen token as the next after some positions (default: the last)."""
@@ -110,6 +117,7 @@ class Probability(LogProb):
         return super().of(logits, targets).exp()
 
 
+@fields_in_help
 @dataclass(frozen=True, eq=False)
 class LogitDifference:
     """Logit of the right token minus that of a wrong one, as the next after some positions (default: the last).
@@ -118,8 +126,11 @@ class LogitDifference:
     """
 
     right: Tokens
+    """Number of the right token; one, or one a sequence."""
     wrong: Tokens
+    """That of the wrong one."""
     positions: Where = -1
+    """Where they would be the next: one place, one a sequence, or several. -1 is the last."""
     long_name = "logit difference"
     units = "logits"
     worse = -1
@@ -143,6 +154,7 @@ Of = Callable[..., Tensor]
 """(logits [batch read d_vocab], targets [batch read], clean, as logits) -> one number a sequence [batch]."""
 
 
+@fields_in_help
 @dataclass(frozen=True, eq=False)
 class OwnMetric:
     """A function of (logits, targets, clean) that returns one number a sequence, at some loss positions (default: all).
@@ -155,11 +167,15 @@ class OwnMetric:
     """
 
     function: Of
+    """Given (logits, targets, clean), it returns one number a sequence."""
     positions: slice = field(default_factory=lambda: slice(None))
+    """Of the loss positions, of which a row of n tokens has n - 1."""
     label: str = ""
     """Default: the function's name."""
     units: str = ""
+    """Of its number; empty for a pure one."""
     worse: int = 1
+    """1 where the number rises as the model gets worse, -1 where it falls."""
 
     @property
     def long_name(self) -> str:

@@ -18,6 +18,7 @@ from tracer.ablate.estimates import Estimate, estimate
 from tracer.ablate.parts import Part, check_heads, name
 from tracer.ablate.planner import averaged, inputs, planner
 from tracer.ablate.repeats import by_row
+from tracer.config.field_docs import fields_in_help
 from tracer.data.probes import ProbeR, per_token_loss
 from tracer.heads import head_means, stats_from_pattern
 from tracer.heads.call import AttentionCall
@@ -232,6 +233,7 @@ def _measures(model: HeadModel, tokens: Int[Tensor, "batch pos"], rows: slice, e
     return found
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Repair:
     """What one head gives the right next token directly, and what of it is missed when the head is off.
@@ -240,6 +242,7 @@ class Repair:
     """
 
     head: Head
+    """(layer, head)."""
     direct: float
     """Direct logit attribution of what is replaced, with the final norm's scale held at the clean run's."""
     missed: float

@@ -6,38 +6,49 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from tracer.config.field_docs import fields_in_help
 from tracer.interventions.edits import exist
 from tracer.interventions.replacements import head_of
 from tracer.measures.aliases import Head
 from tracer.model.protocol import HeadModel
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Attention:
     """All heads of a layer. Its output bias b_O, if there is one, stays."""
 
     layer: int
+    """Counted from 0."""
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class MLP:
     """What the MLP of a layer writes, its output bias included."""
 
     layer: int
+    """Counted from 0."""
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Edge:
     """What one head attends from one query position to one key position, in every sequence."""
 
     layer: int
+    """Of the head, counted from 0."""
     head: int
+    """Within its layer, counted from 0."""
     query: int
+    """Position that attends."""
     key: int
+    """Position that is attended to; at most `query` where attention is causal."""
     renormalise: bool = False
     """False: the mass is gone. True: the row's other keys share it in proportion, so that it sums to 1 again."""
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Path:
     """What one head (the receiver) reads of what an earlier head (the sender) writes, in one of its three inputs.
@@ -46,8 +57,11 @@ class Path:
     """
 
     sender: Head
+    """The head that writes, (layer, head)."""
     receiver: Head
+    """The head that reads, in a later layer."""
     into: Literal["q", "k", "v"]
+    """Which of the receiver's inputs no longer holds it."""
 
 
 Part = Head | Attention | MLP | Edge | Path

@@ -20,6 +20,7 @@ from torch import Tensor
 from tracer.ablate.many_sets import losses
 from tracer.ablate.parts import every_head
 from tracer.ablate.planner import ready
+from tracer.config.field_docs import fields_in_help
 from tracer.data.probes import new_tokens, predictable
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.replacements import Mode
@@ -30,27 +31,34 @@ Behaviour = Callable[[Float[Tensor, "set batch loss_pos"]], Float[Tensor, " set"
 """From per-token losses to how much of the behaviour is there; 0 is none."""
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Step:
     """One choice, and the share of the clean behaviour after it."""
 
     head: Head
+    """(layer, head)."""
     taken: bool
     """False: it was in the set, and is not needed."""
     share: float
+    """Of the clean behaviour, with the set as it is after this choice."""
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Found:
     """A set of heads, in the order in which they were taken, and how it came to be."""
 
     heads: list[Head]
+    """(layer, head), in the order in which they were taken."""
     share: float
     """Of the clean behaviour: with only these on (build_up), or with these off (knock_down)."""
     reached: bool
+    """Did the share get as far as was asked?"""
     start: float
     """The share before the first choice."""
     steps: list[Step]
+    """One a choice, those that took a head out again among them."""
     clean: float
     """The behaviour with every head on, in its own units."""
 

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Float, UInt8
 
 from tracer.analysis.head_sets import THRESHOLD
+from tracer.config.field_docs import fields_in_help
 from tracer.measures import CONTROLS, HEAD, SE, in_trace
 from tracer.measures.aliases import Head
 from tracer.measures.intervals import margins, within
@@ -29,15 +30,21 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Role:
     """One row: heads whose `measure` is `at_least` as high, and above `control`, are called `label`."""
 
     name: str
+    """A key, for code."""
     measure: str
+    """A variable of the trace, one value a head."""
     at_least: float
+    """Of the measure, for a head to have the role."""
     control: str | None = None
+    """A variable that the measure must be above; `chance`: uniform attention; None: nothing."""
     label: str = ""
+    """What pages call such a head."""
     detail: str = ""
     """A variable that says more of a head with the role,"""
     after: str = ""
@@ -61,16 +68,21 @@ Given = str | Role | Iterable[Any]
 """What may be given as `roles=`: what `role` makes, `module:name` of it, or several."""
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class HeadRole:
     """A role that a head has, with what it has it by."""
 
     head: Head
+    """(layer, head)."""
     role: Role
+    """The row of the table."""
     value: float
+    """Of the role's measure."""
     low: float
     """95 % interval; nan where no standard error was recorded."""
     high: float
+    """The interval's other end."""
     control: float
     """nan where the role has none."""
     detail: str = ""
@@ -88,11 +100,13 @@ class HeadRole:
         return f"L{self.head[0]}H{self.head[1]}  {self.label}: {self.value:.2f}{interval}{control} ({needed})"
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class HeadRoles:
     """Which head has which role at one step; `str` of it says so, a line each."""
 
     step: int
+    """The recorded step that they are of."""
     heads: Mapping[Head, tuple[HeadRole, ...]]
     """Of every head that has a role: all that it has, in the order of the table."""
     not_recorded: Mapping[str, str] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import nn
 
 from tracer.analysis.prompt_attention import induction
+from tracer.config.field_docs import fields_in_help
 from tracer.data.probes import repeated
 from tracer.model.protocol import HeadModel, device_of
 
@@ -19,13 +20,17 @@ LONGEST = 40
 ROWS = 8
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class ByPeriod:
     """The induction score of every head at each period, and its control: the same keys in rows that do not repeat."""
 
     periods: Int[np.ndarray, " period"]
+    """Tokens from one copy to the next."""
     score: Float[np.ndarray, "period layer head"]
+    """Mean attention to the token after the earlier copy."""
     control: Float[np.ndarray, "period layer head"]
+    """To the same places of rows that do not repeat."""
     uniform: Float[np.ndarray, " period"]
     """Of a head that attends evenly."""
 

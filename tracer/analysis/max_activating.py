@@ -18,6 +18,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tracer.config.field_docs import fields_in_help
 from tracer.heads import masks
 from tracer.heads.call import AttentionCall
 from tracer.heads.definitions import pattern
@@ -50,14 +51,17 @@ def rows_of_text(n_ctx: int) -> int:
     return max(1, min(64, 2**14 // n_ctx))
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Search:
     """What every row of every head looks at, by kind of look."""
 
     tokens: Int[np.ndarray, "sequence pos"]
+    """What was searched."""
     scores: dict[str, Float[np.ndarray, "layer head sequence pos"]]
     """nan in a row that has no key of that kind, and where a layer has fewer heads than others."""
     keys: dict[str, Int[np.ndarray, "layer head sequence pos"]]
+    """The position that each score is attention to, by kind."""
     contexts: Int[np.ndarray, "sequence pos"]
     """Equal where the same tokens lead up to the query."""
 
@@ -72,25 +76,34 @@ class Search:
         return float(finite.mean(dtype=np.float64)) if finite.size else float("nan")
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Hit:
     """One look: a query of a sequence and the key it goes to."""
 
     sequence: int
+    """Row of the searched tokens."""
     query: int
+    """Position that attends."""
     key: int
+    """Position that is attended to."""
     score: float
+    """Share of attention on it, or what its kind scores instead."""
     quantile: float
     """The share of this head's looks with a lower score."""
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Count:
     """How often a token stands at one end of a look."""
 
     token: int
+    """Its number."""
     count: int
+    """Ends at which it stands."""
     share: float
+    """Of all such ends."""
     usual: float
     """Its share of all searched tokens."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import comb
 
 from tracer.analysis.training_curves import Curve, may_feed, order
+from tracer.config.field_docs import fields_in_help
 
 PAIR = ("previous_token", "induction")
 LINKS = (
@@ -22,12 +23,15 @@ LINKS = (
 LEVEL = 0.05
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Precedence:
     """How often one change came before another."""
 
     before: int
+    """Runs in which the first change came before the second."""
     after: int
+    """Runs in which it came after it."""
     unknown: int
     """Runs that have both changes, in an order that is not known."""
     no_circuit: int = 0

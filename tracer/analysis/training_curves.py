@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tracer.config.field_docs import fields_in_help
 from tracer.measures import MEASURES, Measure, in_trace, measures_in
 from tracer.measures.aliases import Head
 from tracer.measures.change_points import PhaseChange, Reading, readings
@@ -76,6 +77,7 @@ FULL = 0.999
 """A learning rate that reaches this share of its highest has warmed up."""
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Curve:
     """One quantity over training; `steps` are those at which it was measured."""
@@ -83,8 +85,11 @@ class Curve:
     name: str
     """A key of NAMES, or a variable of the trace that only its author knows."""
     steps: NDArray[np.int64]
+    """Those with a value."""
     values: NDArray[np.float64]
+    """One a step, in the measure's units."""
     change: PhaseChange | None
+    """When it moved from one level to another; None where that has no date."""
     heads: tuple[Head, ...] = ()
     """The head that is measured; of K-composition the one that is read, in an earlier layer, then the reader."""
     margins: NDArray[np.float64] | None = None

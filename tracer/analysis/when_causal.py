@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tracer.config.field_docs import fields_in_help
+
 LEAST_SCORE = 0.1
 """A score that ends less than this above where it began has not risen. Ours."""
 LEAST_EFFECT = 0.05
@@ -24,12 +26,15 @@ BEGUN, DONE = 0.1, 0.9
 """Shares of its final value between which a curve is rising."""
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Rise:
     """When a curve passed half of its final value; the steps are None when it did not rise."""
 
     step: int | None
+    """The first from which on the curve stays at half of its final value or more."""
     final: float
+    """The last value that is a number."""
     start: int | None = None
     """The last step before that at which it was below a tenth of it; the first of all if there is none."""
     end: int | None = None

@@ -319,15 +319,20 @@ CLAMP_GRAMMAR = (
 )
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Clamp:
     """One intervention that is held while a model trains, in the words of `TrainConfig.clamp`."""
 
     layer: int
+    """Counted from 0."""
     head: int | None
     """None: every head of the layer."""
     what: Literal["off", "no-previous", "previous", "pattern", "z"]
+    """The head writes nothing (off); does not look at the token before (no-previous), or at nothing else (previous);
+    or has the pattern, or the z, that `code` gives."""
     start: int = 0
+    """The first step at which it is held."""
     stop: int | None = None
     """Held at the steps start <= t < stop; None: to the end."""
     code: str = ""

@@ -16,6 +16,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from tracer.config import DataConfig
+from tracer.config.field_docs import fields_in_help
 from tracer.data import cache, own_source, sources, text
 from tracer.data.corpora import python_passages
 from tracer.data.prompts import Encoded, PromptTooLong, encode_prompt, shorten
@@ -30,6 +31,7 @@ TRAIN_STREAM = 2
 PROMPT_TOKENS = 32
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Data:
     """Rows of tokens for one run; every method is a pure function of its arguments and the seed."""
@@ -39,8 +41,11 @@ class Data:
     hash: str
     """sha256 of the corpus, the tokenizer's settings and the mix."""
     tokenizer: Tokenizer
+    """Of `tokenizers`."""
     source: sources.RowSource
+    """Draws the rows."""
     seed: int
+    """Rows of a step depend on it, on the step and on nothing else."""
     prompt: str
     """Held-out text of about 32 tokens, at most half the context."""
     n_train_tokens: int | None

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tracer.config.field_docs import fields_in_help
 from tracer.measures import period
 
 PROBE_SEED = 20220923
@@ -24,11 +25,13 @@ Loss = Float[Tensor, "batch loss_pos"]
 Tokens = Int[Tensor, "batch pos"]
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class ProbeR:
     """A fixed batch of tokens that repeat, and of the same positions without a repeat."""
 
     tokens: Tokens
+    """The start token, a random block, and the block again."""
     period: int
     """L, the length of the repeated block and the shortest of the periods."""
     periods: Int[Tensor, " batch"]
@@ -141,6 +144,7 @@ def standard_error(per_row: Float[Tensor, "batch *any"]) -> Float[Tensor, "*any"
     return (per_row.var(0, correction=0) / (len(per_row) - 1)).sqrt()
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class ContextProbe:
     """The same tokens of held-out text twice: at the end of a full context, and after the few tokens before them."""
@@ -150,6 +154,7 @@ class ContextProbe:
     short: Int[Tensor, "batch short_pos"]
     """The ends of these rows, with a start token in front where the row has one."""
     width: int
+    """Tokens at the end of a row that are predicted."""
     counted: Bool[Tensor, "batch width"] | None = None
     """Which of the predicted tokens count; None: all."""
 

@@ -7,18 +7,22 @@ from dataclasses import dataclass
 
 from tokenizers import Tokenizer
 
+from tracer.config.field_docs import fields_in_help
 from tracer.data.tokenizer import BOS, BOS_ID, ids_of, is_words, text_of, token_strings
 
 PASSAGE_CHARS = 600
 CANDIDATES = 2000
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Encoded:
     """A prompt that fits the context, the start token included."""
 
     tokens: list[int]
+    """Numbers, the start token among them."""
     strings: list[str]
+    """What each token says, in the same order."""
     n_dropped: int = 0
     """Tokens cut from the end."""
 

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from tracer.config.field_docs import fields_in_help
 from tracer.data.tokenizer import ids_of
 
 NAMES = ("Mary", "John", "Tom", "James", "Sarah", "Anna", "Paul", "Mark", "Lisa", "David", "Peter", "Laura")
@@ -34,14 +35,19 @@ class TokenPairs(NamedTuple):
     wrong: Int[Tensor, " batch"]
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Pairs:
     """Row i of each goes with row i of the others."""
 
     clean: list[str]
+    """Prompts."""
     corrupted: list[str]
+    """The same, with what the answer hangs on replaced."""
     right: list[str]
+    """What comes next after the clean prompt."""
     wrong: list[str]
+    """What comes next after the corrupted one."""
 
     def tokens(self, tokenizer: Any, bos: int | None = None) -> TokenPairs:
         """By a tokenizer (of `tokenizers` or `transformers`); `bos` goes in front, as `model.bos` says.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from tracer.config.field_docs import fields_in_help
 from tracer.measures.aliases import Head
 
 if TYPE_CHECKING:
@@ -20,13 +21,17 @@ Kind = Literal[
 ]  # fmt: skip
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Advice:
     """What helps, where the evidence singles it out; else what may be the cause, and what would tell."""
 
     remedy: str = ""
+    """What helps; empty where the evidence leaves more than one cause."""
     candidates: tuple[str, ...] = ()
+    """What may be the cause, where more than one is left."""
     tell: str = ""
+    """What would tell them apart."""
 
     def texts(self) -> dict[str, str]:
         """Each text by its label on the screen."""
@@ -34,22 +39,30 @@ class Advice:
         return {label: text for label, text in told.items() if text}
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Finding:
     """One thing that is wrong, or may be."""
 
     kind: Kind
+    """A key of `tracer.diagnosis.RULES`, or the name of a user's own rule."""
     severity: Severity
+    """bad, or watch."""
     title: str
+    """What is wrong, in a few words."""
     step: int
     """The first recorded step at which it held and after which it held to the end."""
     heads: tuple[Head, ...]
     """The heads it is about; empty when it is about the whole model."""
     evidence: str
+    """The numbers it is found by, in a sentence."""
     advice: Advice
+    """What to do about it."""
     source: str
+    """Who says so."""
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Diagnosis:
     """What is wrong with a run, as far as it was measured."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from tracer.config.field_docs import fields_in_help
 from tracer.diagnosis.findings import Advice, Finding, Kind, Severity
 from tracer.diagnosis.rules import RULES, Rule
 from tracer.diagnosis.whereabouts import placed
@@ -25,12 +26,15 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class OwnRule:
     """A function of the trace, and the row that it is."""
 
     kind: str
+    """The function's name, by which findings are told apart."""
     row: Rule
+    """As in the table of our own rules."""
 
 
 Rules = str | OwnRule | Iterable[Any]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracer.config.field_docs import fields_in_help
 from tracer.diagnosis import attention_faults, generalising, growth, learning, objective, still, symmetry, unused
 from tracer.diagnosis.attention_faults import BATCHES, CHANGES, ENTROPY, FLOAT32_RANGE, JOB, NEEDS_PULL, ONE_HOT
 from tracer.diagnosis.findings import Finding, Kind, values
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Rule:
     """One sickness."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from tracer.config.field_docs import fields_in_help
 from tracer.diagnosis.findings import Diagnosis
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class RunVerdict:
     """How a run stands."""

@@ -11,6 +11,7 @@ from einops import einsum, rearrange, repeat
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tracer.config.field_docs import fields_in_help
 from tracer.heads import masks
 from tracer.heads.blocks import HeadStats, stats
 from tracer.heads.definitions import Keys, Queries, pattern, scores
@@ -19,16 +20,23 @@ from tracer.heads.row_block import OwnRows, RowBlock
 from tracer.heads.row_maxima import row_maxima
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class AttentionCall:
     """q, k and v as they enter the dot product; or, from a model that makes its pattern itself, `weights` and v."""
 
     layer: int
+    """Counted from 0 over the modules that attend."""
     v: Float[Tensor, "batch key_pos kv_head d_value"]
+    """Values; kv_head may be fewer than head (grouped queries)."""
     q: Queries | None = None
+    """Queries; None where `weights` are given."""
     k: Keys | None = None
+    """Keys; None where `weights` are given."""
     scale: float = 1.0
+    """Scores are q k times this."""
     causal: bool = True
+    """May a query see no later position?"""
     mask: Tensor | None = None
     """As in F.scaled_dot_product_attention, boolean (True: may attend) or added to the scaled scores, always with the
     four axes [batch head query_pos key_pos], each of full size or 1."""

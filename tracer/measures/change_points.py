@@ -66,6 +66,7 @@ class PhaseChange:
     onset: int
     """10 % of the way."""
     midpoint: int
+    """Half of the way."""
     end: int
     """90 % of the way."""
     low: int
@@ -93,6 +94,7 @@ class Reading:
     """What a curve says of a change: its date, or why the step that a fit finds has none."""
 
     change: PhaseChange | None = None
+    """None where the curve has no date."""
     undated: str = ""
     """Empty where there is a change, and where the fit finds no step."""
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tracer.config.field_docs import fields_in_help
 from tracer.diagnosis.growth import BEFORE, GREW
 from tracer.interventions.edits import HEAD_AXIS
 
@@ -23,15 +24,21 @@ GRADIENT, WEIGHT = " (gradient)", " (weight)"
 """Ends of the names of what is no activation, beside BEFORE."""
 
 
+@fields_in_help
 @dataclass(frozen=True)
 class Sighting:
     """Where a value was seen: `value` is the largest magnitude there (None when it was not finite)."""
 
     step: int
+    """Of the update."""
     where: str
+    """The tap, or the loss."""
     layer: int | None
+    """None where it belongs to none."""
     head: int | None
+    """None where it is no head's."""
     value: float | None
+    """In magnitude; None: not finite."""
 
     def __str__(self) -> str:
         place = self.where

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from tracer.presets import PRESETS, preset
     from tracer.site.publish import publish
     from tracer.specimens.paper import Claim, Control, Paper, PaperRun
+    from tracer.specimens.paper_chart import PaperChart
     from tracer.specimens.reproduction import reproduce
     from tracer.specimens.systems import Check, Exercise, System
     from tracer.store import Run, list_runs, open_run
@@ -76,7 +77,7 @@ _HOME = {
     "head_test": "ablate.own_tests", "patch": "ablate.patching", "role": "analysis.head_roles",
     "roles": "analysis.head_roles", "load_hf": "huggingface.loading", "open_hf": "watching.opening",
     "Claim": "specimens.paper", "Control": "specimens.paper", "Paper": "specimens.paper",
-    "PaperRun": "specimens.paper", "reproduce": "specimens.reproduction",
+    "PaperRun": "specimens.paper", "PaperChart": "specimens.paper_chart", "reproduce": "specimens.reproduction",
     "Check": "specimens.systems", "Exercise": "specimens.systems", "System": "specimens.systems",
     "Layout": "huggingface.architectures", "watch": "watching.watch", "list_runs": "store", "open_run": "store",
     "fork": "training.loop", "remedy": "training.remedy", "replay": "training.replay", "resume": "training.loop",
@@ -98,12 +99,13 @@ _MODULES = {
 
 __all__ = [
     "PRESETS", "Check", "Claim", "ClampedHead", "Control", "DataConfig", "Exercise", "Layout", "LightningCallback",
-    "LossBatch", "ModelConfig", "OptimConfig", "Paper", "PaperRun", "Probe", "RecordConfig", "RowBlock", "Run",
-    "System", "TrainConfig", "TrainerCallback", "Transformer", "ablate", "attends", "clamp", "data", "dates_moved",
-    "diagnose", "diagnosis", "fork", "halfway", "head_test", "heads", "list_runs", "load_hf", "logit_attribution",
-    "logit_lens", "measure", "measures", "open_hf", "open_run", "patch", "pictures", "preset", "probes", "publish",
-    "remedy", "replay", "reproduce", "resume", "role", "roles", "rule", "scalar", "seeds", "show", "store",
-    "stretch_rows", "survey", "sweep_run", "to_bridge", "to_huggingface", "train", "watch", "which_rows", "why",
+    "LossBatch", "ModelConfig", "OptimConfig", "Paper", "PaperChart", "PaperRun", "Probe", "RecordConfig", "RowBlock",
+    "Run", "System", "TrainConfig", "TrainerCallback", "Transformer", "ablate", "attends", "clamp", "data",
+    "dates_moved", "diagnose", "diagnosis", "fork", "halfway", "head_test", "heads", "list_runs", "load_hf",
+    "logit_attribution", "logit_lens", "measure", "measures", "open_hf", "open_run", "patch", "pictures", "preset",
+    "probes", "publish", "remedy", "replay", "reproduce", "resume", "role", "roles", "rule", "scalar", "seeds", "show",
+    "store", "stretch_rows", "survey", "sweep_run", "to_bridge", "to_huggingface", "train", "watch", "which_rows",
+    "why",
 ]  # fmt: skip
 
 

@@ -39,10 +39,15 @@ def last(run, name):
     return float(run.trace[name].dropna("step")[-1])
 
 
+def curve(run, name):
+    """Steps and values of a number at the records that have it."""
+    known = run.trace[name].dropna("step")
+    return known.step.values, known.values
+
+
 def halfway(run, name):
     """The step at which a loss is half of the way from its first to its lowest value, between records."""
-    curve = run.trace[name].dropna("step")
-    steps, values = curve.step.values, curve.values
+    steps, values = curve(run, name)
     half = (values[0] + values.min()) / 2
     i = int((values <= half).argmax())
     a, b = values[i - 1], values[i]
@@ -244,5 +249,15 @@ paper = tracer.Paper(
             ),
             too_small=nothing_learnt,
         ),
+    ),
+    chart=tracer.PaperChart(
+        "Bigrams of all rows are learned first, those of one row later, and by one layer hardly.",
+        ("two", "one"),
+        lambda runs: {
+            "all rows": curve(runs["two"], "loss_bigram"),
+            "this row": curve(runs["two"], "loss_again"),
+            "this row, one layer": curve(runs["one"], "loss_again"),
+        },
+        "loss of tokens of this kind, nats",
     ),
 )

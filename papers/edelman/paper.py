@@ -174,4 +174,9 @@ paper = tracer.Paper(
             ("no-previous",), lambda runs: last(runs["no-previous"], "val_loss"), (UNIGRAM - 0.03, None), "nats",
         ),
     ),
+    chart=tracer.PaperChart(
+        "Nearest to uniform first, then to counting symbols, then to counting what followed.", ("dirichlet",),
+        lambda runs: {name: curve(runs["dirichlet"], f"kl_{name}") for name in ("uniform", "unigram", "bigram")},
+        "KL of the model to each strategy, nats", log="xy",
+    ),
 )  # fmt: skip

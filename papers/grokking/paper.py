@@ -367,4 +367,12 @@ paper = tracer.Paper(
             (None, -100), "steps",
         ),
     ),
+    chart=tracer.PaperChart(
+        "Pairs it was trained on are right at once, pairs it never saw much later.", ("decay",),
+        lambda runs: {
+            label: (runs["decay"].trace["step"].values, runs["decay"].trace[name].values)
+            for name, label in (("right_train", "trained on"), ("right_test", "held out"))
+        },
+        "pairs that are right, share", log="x",
+    ),
 )  # fmt: skip

@@ -46,11 +46,15 @@ def at_end(run, test):
     return accuracy(run.model(), test)
 
 
+def known(run, name):
+    """Steps and values of a number at the records that have it."""
+    values = run.trace[name].values
+    return run.trace["step"].values[np.isfinite(values)], values[np.isfinite(values)]
+
+
 def half(run):
     """The step at which half of the copies at new distances are right, between records; nan where it ends below."""
-    values = run.trace["copied_new"].values
-    known = np.isfinite(values)
-    steps, values = run.trace["step"].values[known], values[known]
+    steps, values = known(run, "copied_new")
     below = np.flatnonzero(values < 0.5)[-1]
     if below + 1 == len(steps):
         return np.nan
@@ -161,5 +165,12 @@ paper = tracer.Paper(
             "of equal mean, the lower ratio is sooner there: steps, 8-30 (0.09) less 1-37 (0.24)",
             ("8-30", "1-37"), lambda runs: half(runs["8-30"]) - half(runs["1-37"]), (None, 0), "steps", order=True,
         ),
+    ),
+    chart=tracer.PaperChart(
+        "Trained on many distances, it copies at distances it never saw; trained on one, it does not.", ("20", "8-30"),
+        lambda runs: {
+            label: known(runs[name], "copied_new") for name, label in (("20", "one length"), ("8-30", "8 to 30"))
+        },
+        "copies at new distances that are right, share",
     ),
 )  # fmt: skip

@@ -205,4 +205,13 @@ paper = tracer.Paper(
             too_small=no_head,
         ),
     ),
+    chart=tracer.PaperChart(
+        "Two layers learn in context at a step; one layer, which can hold no such head, hardly does.",
+        ("two", "two-smeared", "one"),
+        lambda runs: {
+            label: (runs[name].trace["step"].values, -runs[name].trace["icl_score"].values)
+            for name, label in (("two", "two layers"), ("two-smeared", "keys smeared"), ("one", "one layer"))
+        },
+        "loss that the context saves, nats",
+    ),
 )  # fmt: skip

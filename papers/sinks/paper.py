@@ -52,6 +52,13 @@ def last(run, name):
     return values[known][-1]
 
 
+def course(run, name):
+    """Steps, and the most of any head there, at the records that have a number."""
+    values = run.trace[name].values.reshape(run.trace.sizes["step"], -1)
+    known = np.isfinite(values).any(1)
+    return run.trace["step"].values[known], np.nanmax(values[known], 1)
+
+
 def dormant(run):
     """The head that gives the start token most at symbols beside at triggers, (layer, head)."""
     difference = last(run, "start_symbol") - last(run, "start_trigger")
@@ -118,6 +125,7 @@ def nowhere(name):
     )  # fmt: skip
 
 
+DRAWN = ("softmax", "softmax1", "sigmoid", "gate")
 FIVE = ("softmax", "softmax1", "learned", "sigmoid", "gate")
 GUO = (
     "an active-dormant mechanism, where attention heads become sinks for specific input domains while remaining "
@@ -233,5 +241,10 @@ paper = tracer.Paper(
         ),
         nowhere("softmax1"),
         nowhere("learned"),
+    ),
+    chart=tracer.PaperChart(
+        "Softmax comes to rest on the start token; what may look nowhere, or is gated, does not.", DRAWN,
+        lambda runs: {name: course(runs[name], "start_symbol") for name in DRAWN},
+        "attention on the start token at symbols, most of any head",
     ),
 )  # fmt: skip

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tracer
@@ -183,6 +184,50 @@ def test_a_claim_whose_code_raises_is_an_error_and_the_others_stand(tmp_path: Pa
     text, page = as_text(told), as_markdown(told, folder.page)
     assert "Of 4 claims: 3 error, 1 holds." in text and " ".join(text.split()).count("raised KeyError: 'b'") == 1
     assert page.count("| **error** |") == 3 and "| **holds** | stands" in page
+
+
+CHART = """
+import numpy as np
+import tracer
+
+def curves(runs):
+    return runs["a"].curves
+
+paper = tracer.Paper(
+    "t", "s", {name: tracer.PaperRun("r", tracer.TrainConfig(steps=2)) for name in "ab"},
+    (tracer.Claim("c", ("a",), lambda runs: 1.0, (0, 2)),),
+    chart=tracer.PaperChart("It rises.", ("a",), curves, "loss, nats", levels={"guess": 2.0}, log="x"),
+)
+"""
+
+
+def test_a_chart_is_kept_as_points_of_the_first_seed_that_has_its_runs(tmp_path: Path) -> None:
+    folder = load(paper_at(tmp_path / "charted", CHART))
+    steps = np.arange(1001)
+
+    def told(**curves: Any) -> dict[str, Any]:
+        runs = {"a": SimpleNamespace(curves=curves, meta={})}
+        found: dict[int, Any] = {3: {"b": SimpleNamespace(meta={})}, 5: runs}
+        return json.loads(json.dumps(facts(folder, found, []), allow_nan=False))["chart"]
+
+    drawn = told(loss=(steps, np.where(steps == 1000, np.nan, 2.0 * steps)), empty=([0], [1.0]))
+    assert (drawn["seed"], drawn["text"], drawn["y"], drawn["x"], drawn["log"]) == (
+        5,
+        "It rises.",
+        "loss, nats",
+        "step",
+        "x",
+    )
+    x, y = drawn["curves"]["loss"]
+    assert (x[0], x[-1], len(x)) == (1, 999, 120) and y == [2 * one for one in x]
+    assert drawn["curves"]["empty"] == [[], []] and drawn["levels"] == {"guess": 2.0}
+    wrong = told(loss=([1, 2], [1.0]))
+    assert wrong["curves"] == {} and wrong["error"].startswith("chart: curves() in paper.py, line 5, gives {'loss': ")
+    assert "(x, y) by name, two lists of one length, is asked for" in wrong["error"]
+    others: dict[int, Any] = {3: {"b": SimpleNamespace(meta={})}}
+    assert facts(folder, others, [])["chart"] is None
+    others = {5: {"a": SimpleNamespace(curves=3, meta={})}}
+    assert "chart: curves() in paper.py, line 5, gives 3" in " ".join(as_text(facts(folder, others, [])).split())
 
 
 TINY = """

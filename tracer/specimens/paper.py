@@ -12,6 +12,7 @@ from typing import Any
 from tracer.config import TrainConfig
 from tracer.config.field_docs import fields_in_help
 from tracer.presets import preset
+from tracer.specimens.paper_chart import PaperChart
 from tracer.specimens.systems import System
 from tracer.store import Run
 
@@ -147,6 +148,8 @@ class Paper:
     """Tests of heads (`tracer.head_test`) that every head of its exported models is put to, on their cards."""
     systems: tuple[System, ...] = ()
     """Of a tutorial: what it builds, one after the other, with published figures and exercises (`tracer.System`)."""
+    chart: PaperChart | None = None
+    """What it is known by, drawn from its runs (`tracer.PaperChart`); None: nothing is drawn."""
 
     def __post_init__(self) -> None:
         if not self.systems and not (self.runs and self.claims):
@@ -154,7 +157,9 @@ class Paper:
         for name, run in self.runs.items():
             if not isinstance(run, PaperRun):
                 raise ValueError(f"runs[{name!r}] is {type(run).__name__}, and not a tracer.PaperRun")
-        for what, names in (("quick", self.quick), *((f"claim {one.text!r:.60}", one.needs) for one in self.claims)):
+        drawn = [("chart", self.chart.needs)] if self.chart else []
+        asked = [(f"claim {one.text!r:.60}", one.needs) for one in self.claims]
+        for what, names in (("quick", self.quick), *drawn, *asked):
             if unknown := [name for name in names if name not in self.runs]:
                 raise ValueError(f"{what} names {', '.join(unknown)}; the runs are {', '.join(self.runs)}")
         presets = [run.preset for run in self.runs.values() if run.preset]

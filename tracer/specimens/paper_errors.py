@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from tracer.specimens.paper import SeedRuns
 
 LONGEST = 240
 """Characters of an error's own words."""
+POINTS = "(x, y) by name, two lists of one length, is asked for"
 
 
 class _NoAnswer(TypeError):
@@ -30,6 +34,18 @@ def sentence(too_small: Callable[[SeedRuns], str], why: object) -> str:
     if not isinstance(why, str):
         raise _NoAnswer(f"{_named(too_small)} gives {why!r:.60}: a sentence that says why, or '' where it can be asked")
     return why
+
+
+def points(curves: Callable[[SeedRuns], Mapping[str, tuple[Any, Any]]], runs: SeedRuns) -> dict[str, np.ndarray]:
+    """What it gives of these runs, [axis point] by name; TypeError where that is not two lists of one length each."""
+    given = curves(runs)
+    try:
+        found = {str(name): np.array([np.asarray(x, float), np.asarray(y, float)]) for name, (x, y) in given.items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise _NoAnswer(f"{_named(curves)} gives {given!r:.60}: {POINTS}") from error
+    if wrong := [name for name, one in found.items() if one.ndim != 2]:
+        raise _NoAnswer(f"{_named(curves)} gives {wrong[0]!r} no list of numbers: {POINTS}")
+    return found
 
 
 def raised(asked: str, error: Exception) -> str:

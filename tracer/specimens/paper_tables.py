@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+from tracer.specimens.chart_points import chart_points
 from tracer.specimens.paper_folder import PaperFolder
 from tracer.specimens.paper_runs import seconds
 from tracer.specimens.paper_verdicts import ClaimAnswer, exit_status, told_ends
@@ -48,6 +49,7 @@ def facts(
             "claims": [_claim(one) for one in answers],
         }
         | ({"systems": {one.name: _system(folder, one, found) for one in paper.systems}} if paper.systems else {})
+        | ({"chart": chart_points(paper.chart, found)} if paper.chart else {})
     )
 
 
@@ -102,7 +104,9 @@ def as_text(told: Mapping[str, Any]) -> str:
              for name, figure, theirs, here in published]  # fmt: skip
     lines += [f"{name}, {asks}: {answer}{f'; {holds}' if holds != '–' else ''}" for name, asks, answer, holds in checks]
     rows += [line for text in lines for line in textwrap.wrap(text, WIDTH, subsequent_indent="  ")]
-    return "\n".join([*rows, *([""] if lines and told["claims"] else []), _count(told)]).strip()
+    wrong = (told.get("chart") or {}).get("error", "")
+    rows += textwrap.wrap(wrong, WIDTH, subsequent_indent="  ")
+    return "\n".join([*rows, *([""] if (lines or wrong) and told["claims"] else []), _count(told)]).strip()
 
 
 def as_markdown(told: Mapping[str, Any], page: str) -> str:

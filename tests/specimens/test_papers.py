@@ -219,7 +219,7 @@ def test_a_chart_is_kept_as_points_of_the_first_seed_that_has_its_runs(tmp_path:
         "x",
     )
     x, y = drawn["curves"]["loss"]
-    assert (x[0], x[-1], len(x)) == (1, 999, 120) and y == [2 * one for one in x]
+    assert (x[0], x[-1], len(x)) == (1, 999, 80) and y == [2 * one for one in x]
     assert drawn["curves"]["empty"] == [[], []] and drawn["levels"] == {"guess": 2.0}
     wrong = told(loss=([1, 2], [1.0]))
     assert wrong["curves"] == {} and wrong["error"].startswith("chart: curves() in paper.py, line 5, gives {'loss': ")

@@ -11,7 +11,7 @@ from tracer.specimens.paper import SeedRuns
 from tracer.specimens.paper_chart import PaperChart
 from tracer.specimens.paper_errors import points, raised
 
-MOST = 120
+MOST = 80
 """Points of a curve that are kept: a card is some hundred pixels wide."""
 
 

@@ -18,7 +18,7 @@ TITLES = {
     "gradients": "Gradients",
     "ablate": "Ablate",
     "circuits": "Circuits",
-    "specimens": "Specimens",
+    "specimens": "Papers",
 }
 
 

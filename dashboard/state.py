@@ -132,7 +132,7 @@ class Selection:
     tensor: str = ""
     """The tensor followed on Gradients; empty means the queries of the first layer."""
     setting: str = ""
-    """Of which runs the first two tutorials' cards are on Specimens, in words; empty means the setting of most."""
+    """Of which runs the first two tutorials' cards are on Papers, in words; empty means the setting of most."""
     cards: tuple[str, ...] = ()
     """Cards that are open: of specimens by name, of verdicts on Ablate by head and step."""
 

@@ -55,6 +55,8 @@ class Summary:
     step_ms: float
     damaged: bool
     """Cannot its trace be read?"""
+    heads: str
+    """How many there are, in words: "2 × 4 heads"; empty while none were recorded."""
 
     @property
     def share(self) -> float:
@@ -80,7 +82,7 @@ def summary(run: Run) -> Summary:
 def _summary(run: Run) -> Summary:
     meta, about = run.meta, run.about
     step, losses, best, score, step_ms, induction = int(meta["step"]), (), None, float("nan"), float("nan"), True
-    control, damaged, stands_out = float("nan"), False, False
+    control, damaged, stands_out, heads = float("nan"), False, False, ""
     try:
         trace = loading.trace(run)
     except NothingRecorded:
@@ -92,6 +94,8 @@ def _summary(run: Run) -> Summary:
         losses = thinned(trace["train_loss"].values) if "train_loss" in trace else ()
         induction, step_ms = head_scores.holds(trace, "induction"), recent_ms(trace)
         if head_scores.head_measures(trace):
+            exist = head_scores.head_exists(trace)
+            heads = f"{len(exist)} × {exist.shape[1]} heads" if exist.all() else f"{exist.sum():,} heads"
             best = head_scores.default_head(trace)
             score = float(head_scores.head_means(trace, "induction" if induction else "entropy_normalised")[best])
             control = float(head_scores.head_means(trace, "induction_control")[best])
@@ -100,6 +104,7 @@ def _summary(run: Run) -> Summary:
         about.kind, meta.get("preset"), about.author, step, about.steps, losses, best, stands_out, induction, score,
         control,
         int(meta["n_params"]), loading.size_mb(run), when(meta["created"]), step_ms, damaged,
+        heads,
     )  # fmt: skip
 
 

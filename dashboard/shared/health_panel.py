@@ -35,12 +35,11 @@ def draw_title(one: Finding, since: str = "", *, bold: bool = False) -> None:
         st.text(f"{one.title}{since}", width="content")
 
 
-def chip(run: Run, *, healthy: bool = True) -> str:
-    """How the run stands in one word, as Markdown; empty while there is nothing to look at, and without `healthy` also
-    where nothing was found."""
+def chip(run: Run) -> str:
+    """How the run stands in one word, as Markdown; empty while there is nothing to look at."""
     diagnosis = _diagnosis(run)
     found = None if diagnosis is None else verdict(diagnosis)
-    if found is None or found.severity == "unknown" or found.severity == "healthy" and not healthy:
+    if found is None or found.severity == "unknown":
         return ""
     return marked(found.severity, found.text)
 

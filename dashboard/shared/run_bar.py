@@ -90,19 +90,17 @@ def standing(run: Run) -> str:
     return "stopping" if live and asked or ending else word
 
 
-def draw_name(name: str, status: str, health: str = "", *, key: str = "") -> None:
+def draw_name(name: str, status: str, *, key: str = "") -> None:
     """A run's name with how it stands; a name is whatever a folder is called, so it is never Markdown."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"name-{key or name}"):
         st.text(name)
         icon, colour = BADGES[status]
         st.badge(f"{icon} {status}", color=colour)
-        if health:
-            st.markdown(health, width="content")
 
 
 def draw_starting() -> None:
     """The line of a run that is not there yet."""
-    st.caption(_badge("starting"))
+    st.caption(badge("starting"))
 
 
 def _fork(run: Run) -> None:
@@ -180,21 +178,22 @@ def short(count: float) -> str:
 
 def _line(run: Run, word: str) -> str:
     """The line as Markdown, made of our own words and numbers only."""
-    badge = _badge(word)
+    mark = badge(word)
     try:
         facts = summary(run)
     except ValueError:
-        return badge
+        return mark
     if run.why_not("training"):
-        return f"{badge} {len(run.steps):,} checkpoints" if len(run.steps) > 1 else badge
+        return f"{mark} {len(run.steps):,} checkpoints" if len(run.steps) > 1 else mark
     if word == "finished":
-        return f"{badge} &nbsp;{steps(facts.step)}"
+        return f"{mark} &nbsp;{steps(facts.step)}"
     words = [f"step {facts.step:,}" + ("" if facts.steps is None else f" of {facts.steps:,}")]
     if word == "training":
         words += filter(None, [pace(run, facts)])
-    return f"{badge} &nbsp;{' · '.join(words)}"
+    return f"{mark} &nbsp;{' · '.join(words)}"
 
 
-def _badge(word: str) -> str:
+def badge(word: str) -> str:
+    """A word of `BADGES` as Markdown."""
     icon, colour = BADGES[word]
     return f":{colour}-badge[{icon} {word}]"

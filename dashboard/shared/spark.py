@@ -20,9 +20,9 @@ STYLE = """<style>
 </style>"""
 
 
-def spark(values: Sequence[float], *, label: str, share: float) -> None:
+def spark(values: Sequence[float], *, label: str, share: float, height: int = 44) -> None:
     """Draw values named `label` from left to right, over `share` of the width when more is still to come."""
-    st.html(STYLE + markup(values, label=label, share=share))
+    st.html(STYLE + markup(values, label=label, share=share, height=height))
 
 
 def markup(

@@ -1,4 +1,4 @@
-"""Papers on the page Specimens: what their folders keep, claim by claim, and the way to their runs."""
+"""Papers on the page Papers: what their folders keep, claim by claim, and the way to their runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_every_claim_stands_there_with_its_verdict_and_control(open_page: Open) 
     app = open_page("specimens")
     kept = {name: json.loads((folder / "results.json").read_text()) for name, folder in shipped().items()
             if name not in TUTORIALS}  # fmt: skip
-    assert [header.value for header in app.header][-1] == "Papers" and len(kept) > 1
+    assert [header.value for header in app.header][-1] == "Findings of the field" and len(kept) > 1
     said = written(app).replace("\\", "")
     for name, told in kept.items():
         for claim in told["claims"]:

@@ -1,4 +1,4 @@
-"""The Specimens page over real runs of two specimens: what is shown, what is claimed, and what can be started."""
+"""The Papers page over real runs of two specimens: what is shown, what is claimed, and what can be started."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def arguments(one: jobs.Started) -> list[str]:
 
 def test_the_story_is_in_the_order_of_the_tutorials(open_page: Open, nothing: Path) -> None:
     app = open_page("specimens", **OPEN)
-    assert [e.value for e in app.header] == [*(one.paper.title for one in TUTORIALS.values()), "Papers"]
+    assert [e.value for e in app.header] == [*(one.paper.title for one in TUTORIALS.values()), "Findings of the field"]
     titles = [f"{i}. {one.title}" for i, one in enumerate(SPECIMENS.values(), 1)]
     assert [e.value for e in app.subheader][: len(SPECIMENS)] == titles
     assert [e.proto.anchor for e in app.subheader][: len(SPECIMENS)] == list(SPECIMENS)

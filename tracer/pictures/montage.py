@@ -1,4 +1,4 @@
-"""Every head's pattern in one small image: a PNG that needs no script, in the colours of one theme."""
+"""Every head in one small image: a PNG that needs no script, in the colours of one theme."""
 
 from __future__ import annotations
 
@@ -28,6 +28,13 @@ def montage(patterns: ArrayLike, *, dark: bool, gap: int = 2) -> bytes:
     image = padded.transpose(0, 2, 1, 3).reshape(n_layers * (n + gap), n_heads * (n + gap))[:-gap, :-gap]
     colours = palette("attention", LEVELS)["dark" if dark else "light"]
     return _png(image.astype(np.uint8), [*colours, "#000000"], clear=CLEAR)
+
+
+def squares(values: ArrayLike, *, dark: bool) -> bytes:
+    """A share of every head [layer head] as a pixel, a row a layer; one that is not there (NaN) stays clear."""
+    v = np.asarray(values, np.float32)
+    codes = np.where(np.isfinite(v), np.rint(np.clip(np.nan_to_num(v), 0, 1) * (LEVELS - 1)), CLEAR)
+    return _png(codes.astype(np.uint8), [*palette("score", LEVELS)["dark" if dark else "light"], "#000000"], CLEAR)
 
 
 def _png(codes: np.ndarray, colours: list[str], clear: int) -> bytes:

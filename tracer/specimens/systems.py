@@ -40,7 +40,7 @@ class Exercise:
 @fields_in_help
 @dataclass(frozen=True)
 class System:
-    """One system of a paper that is told as a story, on a card of its own on the page Specimens."""
+    """One system of a paper that is told as a story, on a card of its own on the page Papers."""
 
     name: str
     """That of its run; of a preset, where there is nothing to train."""

@@ -1,4 +1,4 @@
-"""The tutorials behind manyeyes: papers whose systems the page Specimens tells one after the other."""
+"""The tutorials behind manyeyes: papers whose systems the page Papers tells one after the other."""
 
 from __future__ import annotations
 

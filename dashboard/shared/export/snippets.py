@@ -1,6 +1,6 @@
 """Lines of Python that compute again what a page shows, for a reader who was given no page; keyed by its address.
 
-Specimens shows no run of a reader's choice but a whole series of them: its lines are `series`.
+Papers shows no run of a reader's choice but a whole series of them: its lines are `series`.
 """
 
 from __future__ import annotations

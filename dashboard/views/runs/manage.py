@@ -9,11 +9,13 @@ import streamlit as st
 from dashboard import jobs, state
 from dashboard.access import read_only
 from dashboard.loading.run_summaries import Summary
-from dashboard.shared.run_bar import tried
+from dashboard.shared.run_bar import clamps_of, tried
+from dashboard.shared.tour.steps import draw_start
+from tracer.presets import PRESETS
 from tracer.store import Run, housekeeping
 
 MOST_LABELS = 6
-"""Settings of a person's own on a card."""
+"""Settings of a person's own that are said of a run."""
 DELETED = "deleted"
 """Where the session keeps what was deleted since this page was opened."""
 A_DAY = 86_400.0
@@ -30,12 +32,22 @@ def arrive() -> None:
     housekeeping.empty_trash(A_DAY)
 
 
-def draw_more(run: Run, facts: Summary) -> None:
-    """A popover on the run's card."""
-    if read_only():
-        return
+def draw_more(run: Run, facts: Summary, *, toured: bool) -> None:
+    """A menu of what is rarely done with a run, below what has no room in its row; `toured`: can the tour show it?"""
+    name = run.name
+    with st.popover("More", key=f"more {name}", icon=":material/more_horiz:", type="tertiary", width="content"):
+        st.caption(_kept(facts))
+        for said in filter(None, (_origin(run), _labels(run))):
+            st.text(said)
+        if toured:
+            draw_start(run, key=f"tour {name}")
+        if not read_only():
+            _draw_deeds(run, facts)
+
+
+def _draw_deeds(run: Run, facts: Summary) -> None:
     name, live = run.name, run.live
-    with st.popover("More", key=f"more {name}", icon=":material/more_horiz:", type="tertiary"):
+    with st.container(gap="small"):
         st.text_input("Name", value=name, key=f"rename {name}", disabled=live, on_change=_rename, args=(run,))
         st.text_area(
             "Note", value=housekeeping.note(run), key=f"note {name}", height=90, on_change=tried,
@@ -68,21 +80,44 @@ def draw_deleted() -> None:
             st.button("Undo", key=f"undo {removed.name}", icon=":material/undo:", on_click=_undo, args=(removed,))
 
 
-def draw_note(run: Run) -> None:
-    """What somebody wrote about it, as text."""
-    if said := housekeeping.note(run):
-        with st.container(key=f"parent-note-{run.name}"):
-            st.text(said)
+def said_of(run: Run) -> list[str]:
+    """Where it is from, what somebody wrote about it, and its labels: names of others, to be drawn as text."""
+    return [said for said in (_origin(run), housekeeping.note(run), _labels(run)) if said]
 
 
-def draw_labels(run: Run) -> None:
-    """The tags and the settings that its author gave it, as text; the table has all of them."""
+def _origin(run: Run) -> str:
+    """Where a forked run began, and what is held while it trains."""
+    said = []
+    match run.meta.get("replay") or run.meta.get("remedy") or run.meta.get("parent"):
+        case {"run": str(parent), "first": int(first), "last": int(last), "parts": parts}:
+            at = parts if parts is not None else run.meta["replay"].get("losses_part")
+            same = "equal to the bit" if at is None else f"parted at step {at:,}"
+            said.append(f"steps {first:,} to {last:,} of {parent} again, {same}")
+        case {"run": str(parent), "start": int(start), "words": str(words)}:
+            said.append(f"again from step {start:,} of {parent}: {words}")
+        case {"run": str(parent), "step": int(step)}:
+            said.append(f"from {parent} at step {step:,}")
+    if clamps := clamps_of(run):
+        said.append(f"clamped: {', '.join(clamps)}")
+    text = ", ".join(said)
+    return text[:1].upper() + text[1:]
+
+
+def _labels(run: Run) -> str:
+    """The tags and the settings that its author gave it; the table has all of them."""
     tags, given = run.meta.get("tags") or [], list((run.meta.get("settings") or {}).items())
     said = [f"#{tag}" for tag in tags] + [f"{name} {value}" for name, value in given[:MOST_LABELS]]
     said += [f"and {len(given) - MOST_LABELS} more settings"] if len(given) > MOST_LABELS else []
-    if said:
-        with st.container(key=f"parent-labels-{run.name}"):
-            st.text(", ".join(said))
+    return ", ".join(said)
+
+
+def _kept(facts: Summary) -> str:
+    """What made it, what it takes on the disk, and since when: only words of ours, so no preset that is not ours."""
+    made_by = facts.preset if facts.preset in PRESETS else "own configuration"
+    if facts.kind != "trained":
+        made_by = f"{facts.kind} {facts.author if facts.author.isidentifier() else 'model'}"
+    size = f"{facts.megabytes:,.0f} MB" if facts.megabytes >= 1 else "under 1 MB"
+    return f"{made_by} · {size}" + (f" · {facts.created:%-d %b %H:%M}" if facts.created else "")
 
 
 def _fork(run: Run) -> None:

@@ -48,7 +48,7 @@ def _draw(one: Waiting) -> None:
             draw_name("Something that waited", "lost", key=key)
             st.text(theme.sentence(one.damage))
         else:
-            draw_name(one.asked.name or "Specimens", "waiting" if one.held else "lost", key=key)
+            draw_name(one.asked.name or "Papers", "waiting" if one.held else "lost", key=key)
             elsewhere = "" if one.host == jobs.host() else f" on {one.host}"
             fate = "It waits in another dashboard." if one.held else "The dashboard in which it waited has ended."
             st.text(f"Asked for at {one.since.astimezone():%H:%M on %-d %B}{elsewhere}. {fate}")

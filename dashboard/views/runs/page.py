@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 from time import monotonic
 from zlib import crc32
 
 import streamlit as st
 
-from dashboard import jobs, loading, navigation, state, theme
+from dashboard import jobs, loading, navigation, state
 from dashboard.access import read_only
 from dashboard.jobs import Started
 from dashboard.loading import listing
-from dashboard.loading.run_summaries import Summary, summary
+from dashboard.loading.run_summaries import summary
 from dashboard.shared import choosers
 from dashboard.shared.export.page_file import draw_story_taking
 from dashboard.shared.export.snippets import listed
 from dashboard.shared.health_panel import chip
 from dashboard.shared.pulse import ticking
-from dashboard.shared.run_bar import clamps_of, draw_name, draw_resume, draw_stop, pace, short, standing, steps
-from dashboard.shared.spark import spark
-from dashboard.shared.tour.steps import draw_start
-from dashboard.views.runs.manage import arrive, draw_deleted, draw_labels, draw_more, draw_note
+from dashboard.shared.run_bar import draw_name
+from dashboard.views.runs.manage import arrive, draw_deleted
 from dashboard.views.runs.many import MANY, as_blocks, draw_many
 from dashboard.views.runs.new_run import draw_fork, draw_new, draw_open, draw_watch
 from dashboard.views.runs.not_begun import draw_not_begun, draw_waiting
+from dashboard.views.runs.row import chips, draw_row, draw_titles, has_tour
 from dashboard.views.runs.welcome import draw_coming, draw_welcome
-from tracer.analysis.head_sets import THRESHOLD
-from tracer.presets import PRESETS
 from tracer.store import Run
 
 QUESTION = "Which runs are there, and how do they stand?"
-SEVERAL = 3
-"""Runs from which on somebody knows what this is."""
 LOOKED_AT = 20
 """Runs that are read for a tour: each takes some 50 ms the first time."""
 DOES = {
@@ -42,9 +36,7 @@ DOES = {
 }
 """What a process does before there is a run to show, by its command."""
 EXAMINING = 0.3
-"""Seconds in which runs are examined each time that cards are drawn, some 50 ms a run: the next time has the others."""
-SPARK_SHARE = 0.15
-"""A line that has just begun gets at least this much of the width."""
+"""Seconds in which runs are examined while rows are drawn, some 50 ms a run: the others when all rows stand."""
 
 
 def page() -> None:
@@ -52,24 +44,15 @@ def page() -> None:
     state.read()
     arrive()
     runs = loading.runs()
-    new = len(runs) < SEVERAL
-    if not new:
+    if len(runs) > 1 and len(runs) <= MANY:
         with st.session_state["run_bar_place"]:
-            _draw_ways()
+            _draw_compare([run.name for run in runs])
     if st.session_state.get("forking") and not read_only():
         _draw_forking()
-    moving = new and (any(run.live for run in runs) or bool(jobs.started() or jobs.not_begun()))
-    if new and not moving:
-        draw_welcome(runs, _toured(runs), _draw_ways)
+    draw_welcome(_toured(runs), _draw_ways, first=not (runs or jobs.started() or jobs.not_begun()))
     around = _around(runs)
     ticked = draw_many(runs) if len(runs) > MANY else None
     ticking(lambda: _draw_runs(around, ticked), key="runs")
-    if new and moving:
-        draw_welcome(runs, _toured(runs), _draw_ways)
-    elif not new:
-        with st.expander("What is this, and where to begin?", key="about_this", on_change="rerun") as about:
-            if about.open:
-                draw_welcome(runs, _toured(runs), lambda: None)
     _draw_broken()
     if runs:
         draw_story_taking("Runs", QUESTION, listed(state.read().runs),
@@ -78,17 +61,7 @@ def page() -> None:
 
 def _toured(runs: list[Run]) -> Run | None:
     """The newest run that the tour can show, of so many that a reader does not wait for it."""
-    return next((run for run in runs[:LOOKED_AT] if _has_tour(run)), None)
-
-
-def _has_tour(run: Run) -> bool:
-    """Is there an induction head, and nothing under way?"""
-    try:
-        facts = summary(run)
-    except ValueError:
-        return False
-    formed = facts.induction and facts.stands_out and facts.score > THRESHOLD
-    return formed and bool(run.steps) and not run.live and run.can("prompts")
+    return next((run for run in runs[:LOOKED_AT] if has_tour(run)), None)
 
 
 def _draw_ways() -> None:
@@ -147,18 +120,18 @@ def _draw_runs(around: tuple[list[str], object], ticked: list[str] | None) -> No
             draw_waiting(one)
         elif not one.has_run or one.failed:
             _draw_process(one)
-    comparing = st.session_state.get("comparing")
-    if comparing not in [run.name for run in runs]:
-        comparing = None
-    if comparing:
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.text(f"Compare {comparing} with which other run?")
-            st.button("Cancel", key="compare_cancel", on_click=lambda: st.session_state.pop("comparing", None))
+    shown = runs if ticked is None else [run for run in runs if run.live or run.name in ticked]
+    if shown:
+        draw_titles()
     until = monotonic() + EXAMINING
-    for run in runs if ticked is None else [run for run in runs if run.live or run.name in ticked]:
-        _draw_card(
-            run, comparing, several=len(runs) > 1, health=chip(run, healthy=False) if monotonic() < until else ""
-        )
+    late = []
+    for run in shown:
+        in_time = monotonic() < until
+        place = draw_row(run, chip(run) if in_time else "")
+        if not in_time:
+            late.append((run, place))
+    for run, place in late:
+        place.markdown(chips(run, chip(run)))
     if len(runs) <= 1 and (step := _demo_step(runs)) is not None:
         draw_coming(step)
 
@@ -186,146 +159,16 @@ def _draw_process(one: Started) -> None:
             st.button("Dismiss", key=f"dismiss {one.name}", on_click=lambda: jobs.forget(one))
 
 
-def _draw_card(run: Run, comparing: str | None, several: bool, health: str) -> None:
-    name = run.name
-    with st.container(border=True, key=f"run-{name}"):
-        about, progress, loss, best, actions = st.columns(
-            [24, 12, 15, 17, 40], gap="small", vertical_alignment="center"
-        )
-        with about, st.container(gap="xxsmall", key=f"about-{name}"):
-            draw_name(name, standing(run), health)
-            try:
-                facts = summary(run)
-            except ValueError as error:
-                st.text(str(error))
-                return
-            st.caption(_about(facts))
-            _draw_parent(run)
-            draw_note(run)
-            draw_labels(run)
-        with progress, st.container(gap="xxsmall", key=f"progress-{name}"):
-            _draw_progress(run, facts)
-        with loss:
-            share = max(facts.share, SPARK_SHARE)
-            if facts.losses or run.can("recipe"):
-                spark(facts.losses, label="training loss", share=share)
-        with best, st.container(gap=None, key=f"best-{name}"):
-            _draw_best(facts, any_heads=run.can("heads"))
-        with actions:
-            _draw_actions(run, facts, comparing, several)
-
-
-def _draw_parent(run: Run) -> None:
-    """Where a forked run began, and what is held while it trains."""
-    said = []
-    match run.meta.get("replay") or run.meta.get("remedy") or run.meta.get("parent"):
-        case {"run": str(parent), "first": int(first), "last": int(last), "parts": parts}:
-            at = parts if parts is not None else run.meta["replay"].get("losses_part")
-            same = "equal to the bit" if at is None else f"parted at step {at:,}"
-            said.append(f"steps {first:,} to {last:,} of {parent} again, {same}")
-        case {"run": str(parent), "start": int(start), "words": str(words)}:
-            said.append(f"again from step {start:,} of {parent}: {words}")
-        case {"run": str(parent), "step": int(step)}:
-            said.append(f"from {parent} at step {step:,}")
-    if clamps := clamps_of(run):
-        said.append(f"clamped: {', '.join(clamps)}")
-    if said:
-        with st.container(gap=None, key=f"parent-{run.name}"):
-            text = ", ".join(said)
-            st.text(text[0].upper() + text[1:])
-
-
-def _draw_best(facts: Summary, any_heads: bool) -> None:
-    """The strongest induction head where there is one, else the sharpest head."""
-    if facts.best is None:
-        st.caption("Heads")
-        none = "not measured yet" if any_heads else "none were seen"
-        st.markdown("cannot be read: Training says why" if facts.damaged else none)
-        return
-    head, score = theme.head_label(*facts.best), theme.fmt(facts.score, "induction")
-    if not facts.induction:
-        st.caption("Sharpest head")
-        st.markdown(f"**{head}** entropy {score}")
-        return
-    beside = "" if math.isnan(facts.control) else f", control {theme.fmt(facts.control, 'induction')}"
-    if not facts.stands_out:
-        st.caption("No induction head stands out")
-        st.markdown(f"nearest {head}, {score}{beside}")
-    elif facts.score > THRESHOLD:
-        st.caption("Strongest induction head")
-        st.markdown(f"**{head}** scores {score}{beside}")
-    else:
-        st.caption("No induction head")
-        st.markdown(f"nearest {head}, {score}")
-
-
-def _draw_progress(run: Run, facts: Summary) -> None:
-    if run.why_not("training"):
-        n = len(run.steps)
-        st.caption(
-            f"{n} checkpoints" if n > 1 else "One set of weights" if n else f"{steps(facts.step)}, weights not kept"
-        )
-        return
-    if run.status == "finished":
-        st.caption(steps(facts.step))
-        return
-    of = "" if facts.steps is None else f" of {facts.steps:,}"
-    if run.status == "diverged":
-        st.caption(f"Broke at step {facts.step:,}{of}")
-        return
-    st.caption(f"Step {facts.step:,}{of}")
-    if facts.steps is not None:
-        st.progress(facts.share)
-    if run.live and (going := pace(run, facts)):
-        st.caption(going)
-
-
-def _draw_actions(run: Run, facts: Summary, comparing: str | None, several: bool) -> None:
-    name = run.name
-    with st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
-        if comparing and comparing != name:
-            st.button("Compare with this one", key=f"with {name}", type="primary", icon=":material/compare_arrows:",
-                      on_click=_compare, args=(comparing, name))  # fmt: skip
-            return
-        if run.status == "diverged":
-            st.button(
-                "See why", key=f"why {name}", icon=":material/troubleshoot:", on_click=_open, args=(name, "training")
-            )
-        st.button("Open", key=f"open {name}", icon=":material/grid_view:", on_click=_open,
-                  args=(name, "training" if run.why_not("heads") else "heads"))  # fmt: skip
-        if several and _has_tour(run):
-            draw_start(run, key=f"tour {name}")
-        if run.can("resume"):
-            word = standing(run)
-            draw_stop(run, word)
-            draw_resume(run, word)
-        if several:
-            st.button(
-                "Compare", key=f"compare {name}", icon=":material/compare_arrows:", type="tertiary",
-                disabled=bool(comparing), on_click=lambda: st.session_state.update(comparing=name),
-            )  # fmt: skip
-        draw_more(run, facts)
-    if message := st.session_state.get(f"problem {name}"):
-        st.text(message)
+def _draw_compare(names: list[str]) -> None:
+    """Any two runs, their curves on Training over each other."""
+    with st.popover("Compare", icon=":material/compare_arrows:", key="compare_runs"):
+        first = st.selectbox("Run", names, key="compare_first")
+        second = st.selectbox("Compare with", [name for name in names if name != first], key="compare_second")
+        st.button("Compare on Training", key="compare_go", icon=":material/stacked_line_chart:", on_click=_compare,
+                  args=(first, second))  # fmt: skip
 
 
 def _compare(first: str, second: str) -> None:
-    st.session_state.pop("comparing", None)
     state.open_run(first)
     state.update(compare=second)
     st.switch_page(navigation.page("training"))
-
-
-def _open(name: str, page: str) -> None:
-    state.open_run(name)
-    st.switch_page(navigation.page(page))
-
-
-def _about(facts: Summary) -> str:
-    """Two lines, only words of ours and numbers: a preset that is not ours is not printed."""
-    what = facts.preset if facts.preset in PRESETS else "own configuration"
-    if facts.kind != "trained":
-        what = f"{facts.kind} {facts.author if facts.author.isidentifier() else 'model'}"
-    kept = f"{facts.megabytes:,.0f} MB" if facts.megabytes >= 1 else "under 1 MB"
-    made = f" · {facts.created:%-d %b %H:%M}" if facts.created else ""
-    return f"{what} · {short(facts.n_params)} parameters  \n{kept}{made}"

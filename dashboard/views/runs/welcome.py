@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import streamlit as st
 
@@ -25,7 +25,6 @@ INDUCTION = (
     "again, look at what followed it the last time, and say that. It needs a head below it that looks at the token "
     "before, which forms first."
 )
-TOUR = "The tour: find the head, see it form, predict what breaks, switch it off, keep it from forming. Five minutes."
 LOCAL = "On a laptop’s processor. Nothing is downloaded, and nothing leaves this machine."
 FILM = (
     "The demo, from its first step to its last. Each row is a token that looks, each column one that it may look at: "
@@ -50,15 +49,18 @@ ol.coming b { font-weight: 500; text-align: right; opacity: .72; font-variant-nu
 </style>"""
 
 
-def draw_welcome(runs: Sequence[Run], toured: Run | None, draw_ways: Callable[[], None]) -> None:
-    """`toured`: a run with an induction head; without one the demo makes it. `draw_ways`: what else one can begin."""
-    with st.container(border=True, key="welcome"):
-        words, picture = st.columns([6, 5], gap="large", vertical_alignment="top")
+def draw_welcome(toured: Run | None, draw_ways: Callable[[], None], *, first: bool) -> None:
+    """`toured`: a run with an induction head; without one the demo makes it. `draw_ways`: what else one can begin.
+
+    `first`: there is nothing else here, so that there is room for all of it.
+    """
+    with st.container(border=first, key="welcome" if first else "welcome_band"):
+        words, picture = st.columns([6, 5] if first else [1, 1], gap="large", vertical_alignment="top")
         with words:
             st.header("Watch a transformer learn to look back", anchor=False)
             st.markdown(WHAT)
-            st.markdown(INDUCTION)
-            if not runs:
+            if first:
+                st.markdown(INDUCTION)
                 st.html(STYLE + _timeline())
             with st.container(horizontal=True, gap="small", key="welcome_ways"):
                 if toured is not None:
@@ -69,10 +71,12 @@ def draw_welcome(runs: Sequence[Run], toured: Run | None, draw_ways: Callable[[]
                         on_click=_train_demo,
                     )  # fmt: skip
                 draw_ways()
-            st.caption(LOCAL if toured is None else TOUR)
+            if first:
+                st.caption(LOCAL)
         with picture:
-            draw(forming.picture(shipped.film()), key="forming")
-            st.caption(FILM)
+            draw(forming.picture(shipped.film(), max_size=256 if first else 120, in_a_line=not first), key="forming")
+            if first:
+                st.caption(FILM)
 
 
 def _train_demo() -> None:

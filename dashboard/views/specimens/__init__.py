@@ -1,1 +1,1 @@
-"""Specimens: what others published, trained here."""
+"""Papers, at /specimens: what others published, trained here."""

@@ -307,14 +307,23 @@ class Ran:
     """An exercise that was run, with its heads packed for drawing."""
 
     checks: tuple[Check, ...]
+    patterns: np.ndarray
+    """Of each head [head query_pos key_pos]."""
     atlas: bytes
     heads: tuple[bytes, ...]
     """Each head with the words of the input; none where those are many."""
     labels: tuple[str, ...]
     """A head's name and its mean row entropy."""
 
+    @property
+    def came(self) -> tuple[str, str]:
+        """A verdict, and how many of its checks hold, in words."""
+        held = sum(one.holds is True for one in self.checks)
+        failed = any(one.holds is False for one in self.checks)
+        return "fails" if failed else "holds", f"{held} of {len(self.checks)} checks"
 
-@st.cache_data(show_spinner="Running the exercise …")
+
+@st.cache_data(show_spinner=False)
 def ran(name: str) -> Ran:
     """The exercise of a specimen, which reads what never changes."""
     import torch
@@ -329,4 +338,6 @@ def ran(name: str) -> Ran:
     heads = [pattern.pack(p, done.strings, label=label) for p, label in zip(done.pattern, names, strict=True)]
     entropies = entropy(torch.from_numpy(done.pattern)).mean(-1).tolist()
     labels = [f"{label}, entropy {value:.2f}" for label, value in zip(names, entropies, strict=True)]
-    return Ran(done.checks, atlas.pack(done.pattern[None], {}), tuple(heads) if few else (), tuple(labels))
+    return Ran(
+        done.checks, done.pattern, atlas.pack(done.pattern[None], {}), tuple(heads) if few else (), tuple(labels)
+    )

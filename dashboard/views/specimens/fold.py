@@ -13,6 +13,8 @@ import streamlit as st
 
 from dashboard import state, theme
 from dashboard.views.specimens.claims import claimed
+from dashboard.views.specimens.data import ran
+from dashboard.views.specimens.papers import badge
 from tracer.specimens.paper_verdicts import ClaimAnswer
 from tracer.specimens.system_figures import Outcome
 from tracer.specimens.systems import Check, System
@@ -29,7 +31,7 @@ def line(
     """What came out, in Markdown on one line; None where something is still to be done, or cannot be read."""
     if run is None:
         told = None if specimen.name in TRAINED else specimen.published
-        return told and f":blue-badge[→ exercise] &nbsp;{theme.sentence(told)}"
+        return told and f"{badge(*ran(specimen.name).came)} &nbsp;{theme.sentence(told)}"
     if specimen.name not in found:
         return None
     if own := told_for(specimen.name, readings):

@@ -1,4 +1,4 @@
-"""Specimens: what does each change to a transformer do, and what went wrong on the way?"""
+"""Papers: what was published, and what came out here?"""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ NEAR = (
 
 
 def page() -> None:
-    choosers.heading("Specimens", "What does each change to a transformer do, and what went wrong on the way?")
+    choosers.heading("Papers", "What holds when it is trained again?")
     with st.container(key="arrival"):
         serve("landing", key="landing", data=0)
     found = reading.with_shipped(reading.trained(loading.runs(), SERIES), SERIES)
@@ -96,7 +96,7 @@ def _draw_taking(runs: Mapping[str, Run], readings: list[ClaimAnswer], setting: 
     command = reproduce([name for name in SPECIMENS if name in needed], done) if known else ""
     told = f"{len(SPECIMENS)} systems, {len(runs)} trained here"
     draw_story_taking(
-        "Specimens", f"{told}; {setting.text}" if alone else told, series(done, command), command=command,
+        "Papers", f"{told}; {setting.text}" if alone else told, series(done, command), command=command,
         setting=next((run.about.setting for run in done.values()), None),
         more=" Of a folded card it holds one line: first open the cards that you want whole.",
     )  # fmt: skip
@@ -198,7 +198,7 @@ def _answer(runs: Mapping[str, Run]) -> str:
 def _draw_series(runs: Mapping[str, Run]) -> None:
     """One button for all that are not trained yet, or how that stands."""
     missing = [name for name in TRAINED if name not in runs or runs[name].status not in reading.DONE]
-    what = "Train all" if len(missing) == len(TRAINED) else f"Train the {len(missing)} that are missing"
+    what = "Train all" if len(missing) == len(TRAINED) else f"Train the missing {len(missing)}"
     series = jobs.reproducing()
     if series is not None and series.alive:
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -229,7 +229,7 @@ def _stop(series: Started) -> None:
 
 
 def _draw_standing(readings: list[ClaimAnswer]) -> None:
-    """How many claims hold, and those that do not."""
+    """How many claims hold, and those that do not; what is too close to tell says so on its card."""
     tested = [one for one in readings if one.verdict != "not tested"]
     untested = len(readings) - len(tested)
     holding, close = ([one for one in tested if one.verdict == verdict] for verdict in ("holds", "too close to tell"))
@@ -239,5 +239,5 @@ def _draw_standing(readings: list[ClaimAnswer]) -> None:
     words += [f"{len(close)} {'is' if len(close) == 1 else 'are'} too close to tell"] if close else []
     words += [f"{untested} {'is' if untested == 1 else 'are'} not tested"] if tested and untested else []
     st.markdown(f"**{', '.join(words)}.**")
-    for one in [*failing, *close]:
+    for one in failing:
         st.markdown(claimed(one))

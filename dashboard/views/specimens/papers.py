@@ -24,9 +24,9 @@ def anchor(paper: PaperResults) -> str:
 
 def draw_papers(papers: list[PaperResults]) -> None:
     """A card a paper; what is long on it stays folded."""
-    st.header("Papers", anchor=False)
-    st.caption("Findings of the field, trained again on two cores. Each verdict is over seeds; the control against a "
-               "trivial explanation, where there is one, stands beside it. What fails stands here too.")  # fmt: skip
+    st.header("Findings of the field", anchor=False)
+    st.caption("Trained again on two cores. Each verdict is over seeds, beside the control against a trivial "
+               "explanation, where there is one. What fails stands here too.")  # fmt: skip
     for paper in papers:
         with st.container(border=True, key=anchor(paper)):
             _draw_paper(paper)

@@ -15,9 +15,9 @@ from dashboard.views.specimens import data as reading
 from dashboard.views.specimens.fold import told_for
 from dashboard.views.specimens.papers import BADGES, anchor, several
 from dashboard.views.specimens.specimen_card import StoryPlace
+from tracer.pictures.montage import montage
 from tracer.specimens.paper_results import PaperResults
 from tracer.specimens.system_figures import Outcome
-from tracer.store import Run
 
 STYLE = """<style>
 .wall { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(17rem, 45%), 1fr)); gap: .9rem; }
@@ -46,7 +46,7 @@ BROKEN = (
 def draw_wall(places: Sequence[StoryPlace], papers: Sequence[PaperResults]) -> None:
     """A card each, which leads to the whole of it below; images only, so that nothing of it needs a script."""
     systems = [
-        _card(place.specimen.name, _heads(place.run), place.specimen.finding or place.specimen.title, _came(place))
+        _card(place.specimen.name, _heads(place), place.specimen.finding or place.specimen.title, _came(place))
         for place in places
     ]
     told = [_card(anchor(paper), "", paper.title, _counted(paper)) for paper in papers]
@@ -59,15 +59,28 @@ def _card(name: str, heads: str, finding: str, came: str) -> str:
     return f"<a href='#{escape(name)}'>{heads}<b>{escape(finding)}</b><span>{came}</span></a>"
 
 
-def _heads(run: Run | None) -> str:
-    """One head before training and after; nothing of what was not trained."""
-    found = None if run is None else reading.most_changed(run, theme.is_dark())
-    if run is None or found is None:
+def _heads(place: StoryPlace) -> str:
+    """One head before training and after, or two heads of an exercise; nothing of what can be shown by neither."""
+    run = place.run
+    if run is None:
+        return _untrained(place.specimen.name) if place.specimen.exercise else ""
+    found = reading.most_changed(run, theme.is_dark())
+    if found is None:
         return ""
     images = [_image("png", image, f"{found.label} at step {step:,}", f"{step:,}") for step, image in found.images]
     if len(images) == 1 and run.status == "diverged":
         images.append(_image("svg+xml", BROKEN.format(ink=theme.ink().muted).encode(), "diverged", "diverged"))
     return f"<div>{'<i>→</i>'.join(images)}<i>{found.label}</i></div>"
+
+
+def _untrained(name: str) -> str:
+    """The first two heads on the exercise's input."""
+    patterns, images = reading.ran(name).patterns, []
+    for head in range(min(2, len(patterns))):
+        label = theme.head_label(0, head)
+        image = montage(patterns[None, head : head + 1], dark=theme.is_dark())
+        images.append(_image("png", image, f"{label}, untrained", label))
+    return f"<div>{''.join(images)}</div>"
 
 
 def _image(kind: str, image: bytes, alt: str, below: str) -> str:
@@ -78,8 +91,10 @@ def _image(kind: str, image: bytes, alt: str, below: str) -> str:
 def _came(place: StoryPlace) -> str:
     """The verdict of its own claim, and the numbers that it is about."""
     name, found = place.specimen.name, place.outcomes.get(place.specimen.name)
+    if found is None and place.run is None and place.specimen.exercise:
+        return _chip(*reading.ran(name).came)
     if found is None:
-        return "exercise" if place.run is None and place.specimen.exercise else ""
+        return ""
     own = told_for(name, place.readings)
     if own is None:
         return escape(_loss(found))

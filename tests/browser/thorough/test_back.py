@@ -41,7 +41,7 @@ def test_a_button_that_turns_the_page_with_a_choice_is_one_entry(page, server):
     """The host tells the choice before the page: of the page that is left, too, it was an entry."""
     visit(page, f"{server}/runs")
     before = entries(page)
-    page.locator(".st-key-run-toy").get_by_role("button", name="Open").click()
+    page.locator(".st-key-run-toy").get_by_role("button", name="toy", exact=True).click()
     expect(page.get_by_role("heading", name="Heads", exact=True)).to_be_visible()
     settle(page)
     assert query(page) == {"run": ["toy"]} and entries(page) == before + 1

@@ -50,8 +50,7 @@ def everything_on_runs(page):
     page.locator("[class*=st-key-problem_]").get_by_text("7").first.wait_for()
     page.keyboard.press("Escape")
     settle(page)
-    page.locator(".st-key-about_this summary").click()
-    page.locator(".st-key-welcome [data-drawn]").first.wait_for()
+    page.locator(".st-key-welcome_band [data-drawn]").first.wait_for()
 
 
 WAITS = ' [data-testid="stSkeleton"]'

@@ -1,4 +1,4 @@
-"""Specimens in a browser: cards of real runs that everybody can read, and the ways from them to other pages."""
+"""Papers in a browser: cards of real runs that everybody can read, and the ways from them to other pages."""
 
 import re
 import shutil
@@ -116,7 +116,7 @@ def test_the_page_is_taken_along(browser, specimens, offline):  # noqa: F811
         name, text = take(page)
     assert name == "specimens.html"
     file = offline(text)
-    expect(file.get_by_role("heading", level=1)).to_have_text("Specimens")
+    expect(file.get_by_role("heading", level=1)).to_have_text("Papers")
     expect(file.get_by_role("heading", name="1. One head, nothing scaled")).to_be_visible()
     expect(file.get_by_text(re.compile("Unscaled attention is one-hot from the start"))).to_be_visible()  # folded
     expect(file.get_by_text("Not asked for. On the page: “Open all cards”.")).to_have_count(0)

@@ -1,4 +1,4 @@
-"""Exercises on the Specimens page: every check with its numbers, the heads they were asked of, and what runs add."""
+"""Exercises on the Papers page: every check with its numbers, the heads they were asked of, and what runs add."""
 
 from __future__ import annotations
 

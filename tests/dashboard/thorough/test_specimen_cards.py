@@ -54,7 +54,7 @@ def test_a_folded_card_says_what_came_out_and_sends_nothing_else(open_page: Open
     assert said["multi-head"].startswith(
         ":gray-badge[○ not tested] &nbsp;“Four heads of a quarter each” is no worse than “"
     )
-    assert said["one-matmul"].startswith(":blue-badge[→ exercise] &nbsp;Five claims")
+    assert said["one-matmul"].startswith(":green-badge[✓ 5 of 5 checks] &nbsp;Five claims")
     assert set(said) == {*TRAINED, "many-eyes", "many-eyes-bare", "one-matmul", "post-norm"}
     drawn = {key for key, (part, _) in app.session_state[DRAWN].items() if part not in ("cue", "landing", "taker")}
     assert drawn == set() and not {"What went wrong", "What its author asks"} & set(written(app).split("**"))
@@ -218,8 +218,8 @@ def test_the_page_is_taken_with_its_link_and_its_lines(open_page: Open, elsewher
     assert len(code) == 2  # trained in a setting of its own, which no command makes
     given = app.session_state[DRAWN]
     blocks = [{"kind": "part", "key": key, "at": None} for key in ("multi_head-entropy",)]
-    text = taking.story("Specimens", "a line", blocks, given, setting=None, code=code[1], link="http://a/b?c")
-    assert "<title>Specimens</title>" in text and 'href="http://a/b?c"' in text and "runs = {" in text
+    text = taking.story("Papers", "a line", blocks, given, setting=None, code=code[1], link="http://a/b?c")
+    assert "<title>Papers</title>" in text and 'href="http://a/b?c"' in text and "runs = {" in text
     assert text.count('"part":"curves"') == 1
 
 

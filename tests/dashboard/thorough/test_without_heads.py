@@ -108,7 +108,7 @@ def test_phases_dates_what_needs_no_heads(elsewhere: Path, open_page: Open) -> N
 
 def test_the_card_and_the_verdict(elsewhere: Path, open_page: Open) -> None:
     said = written(open_page("runs"))
-    assert "watched Language" in said and "none were seen" in said
+    assert "watched Language" in said and "No heads seen" in said
     app = open_page("training", run="states")
     said = written(app)
     assert "the same batch at every update" in said and "See on Heads" not in labels(app)

@@ -6,6 +6,13 @@ const hostApp = () => document.querySelector(APP);
 /** What scrolls: the page itself does not. @returns {HTMLElement | null} */
 const hostScroller = () => document.querySelector('[data-testid="stMain"]');
 const isScriptRunning = () => hostApp().dataset.testScriptState === "running";
+/** The host calls the button that opens the menu after a sidebar, which nobody sees; it makes it anew each time. */
+function nameMenu() {
+  const header = document.querySelector('[data-testid="stHeader"]');
+  const name = () => header?.querySelector('[data-testid="stExpandSidebarButton"]')?.setAttribute("aria-label", "Menu");
+  name();
+  if (header) new MutationObserver(name).observe(header, { childList: true, subtree: true });
+}
 const CHART = ".js-plotly-plot";
 function chartSvg(chart, page) {
   // its layers as one, on the page's colour

@@ -14,9 +14,13 @@ LEVELS = 31
 """Of a cell's brightness: more than an eye tells apart in a cell of four pixels, and they deflate well."""
 
 
-def picture(blob: bytes, *, max_size: int = 256) -> Picture:
-    """`pack(...)`, drawn; a pattern is at most `max_size` pixels wide. Plays by itself unless motion is unwelcome."""
-    return Picture("forming", {"max_size": max_size}, blob, height=max_size + 170)
+def picture(blob: bytes, *, max_size: int = 256, in_a_line: bool = False) -> Picture:
+    """`pack(...)`, drawn; a pattern is at most `max_size` pixels wide. Plays by itself unless motion is unwelcome.
+
+    `in_a_line`: scores beside the patterns, and no higher than these.
+    """
+    cue = {"max_size": max_size, "in_a_line": in_a_line}
+    return Picture("forming", cue, blob, height=max_size + (6 if in_a_line else 170))
 
 
 def pack(steps: Sequence[int], patterns: ArrayLike, scores: ArrayLike, labels: Sequence[str]) -> bytes:

@@ -15,8 +15,9 @@ export default (args) => live(args, makeForming, { saves: false });
 function makeForming(part) {
   const { root } = part;
   const heads = element("div", "heads", null, root);
-  const line = element("canvas", "", null, element("div", "line", null, root));
-  const bar = element("div", "bar", null, root);
+  const below = element("div", "below", null, root);
+  const line = element("canvas", "", null, element("div", "line", null, below));
+  const bar = element("div", "bar", null, below);
   const play = button("play", null, bar, () => turn(!going));
   const said = element("span", "", null, bar);
   /** @type {FormingHeader} */
@@ -68,7 +69,7 @@ function makeForming(part) {
     said.textContent = `step ${exactStep(head.steps[at])}`;
   }
   function drawLine() {
-    const width = root.clientWidth;
+    const width = below.clientWidth;
     const ctx = sized(line, width, LINE_HEIGHT);
     const { theme } = part;
     const last = head.steps.length - 1;
@@ -93,7 +94,7 @@ function makeForming(part) {
       }
       fillDisc(ctx, colours[h % 2], px(at), py(scores[at]), 4);
     });
-    writeText(ctx, "score of each head, step by step", 30, LINE_HEIGHT - 2, {
+    writeText(ctx, `score of each head${width > 220 ? ", step by step" : ""}`, 30, LINE_HEIGHT - 2, {
       ...look,
       font: `400 11px ${theme.sans}`,
       align: "left",
@@ -121,6 +122,7 @@ function makeForming(part) {
       line.ariaHidden = "true";
     },
     draw() {
+      root.classList.toggle("in-a-line", part.cue.in_a_line);
       develop();
       paint();
       if (!timer) next();

@@ -129,6 +129,7 @@ function makeKeys(part) {
     event.preventDefault();
   };
   document.addEventListener("keydown", pressed);
+  nameMenu();
   let was = null;
   return {
     load() {},

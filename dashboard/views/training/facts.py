@@ -156,7 +156,7 @@ def draw_divergence(run: Run) -> None:
         )
     if found.get("cause") not in ("weight", "loss", "gradient"):  # of these `how` says it
         lines += [f"{label}: {theme.unmarked(text)}." for label, text in _advice(run).texts().items()]
-    st.error("  \n".join(lines), icon=":material/error:", title="This run diverged")
+    st.error("  \n".join(lines), icon=":material/error:")
     if found.get("how"):
         st.text(str(found["how"]))
     if first and first.get("layer") is not None and first.get("head") is not None:

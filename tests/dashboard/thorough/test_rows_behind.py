@@ -149,4 +149,4 @@ def test_any_stretch_is_trained_again_from_training(open_page: Open, monkeypatch
     app.button(key="replay_stretch").click().run()
     assert asked == [("tiny", 7, 18, "tiny-7-18")]
     app.slider(key="stretch_steps_tiny").set_range(7, 7).run()
-    assert "One step is no stretch" in words(app) and not any(b.key == "replay_stretch" for b in app.button)
+    assert "Choose two steps" in words(app) and not any(b.key == "replay_stretch" for b in app.button)

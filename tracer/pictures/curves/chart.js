@@ -171,7 +171,7 @@ function newChart(part) {
     strokeLine(ctx, theme.muted, left, y, right, y);
     ctx.setLineDash([]);
   }
-  /** Lines at values with a name, which stands above each at its left: there the curves are not yet. */
+  /** Lines at values with a name, which stands above each at its right: a loss that falls is below them there. */
   function drawMarks(ctx) {
     const { theme, cue } = part;
     const { left, right, top, height } = chart.layout;
@@ -188,13 +188,13 @@ function newChart(part) {
     ctx.setLineDash([1, 3]);
     for (const { y } of shown) strokeLine(ctx, theme.text, left, Math.round(y) + 0.5, right, Math.round(y) + 0.5);
     ctx.setLineDash([]);
-    const look = { colour: theme.text, font: `500 11px ${theme.mono}`, align: "left", baseline: "alphabetic" };
+    const look = { colour: theme.text, font: `500 11px ${theme.mono}`, align: "right", baseline: "alphabetic" };
     ctx.lineWidth = 3;
     ctx.strokeStyle = css(theme.page);
-    ctx.font = look.font;
+    Object.assign(ctx, { font: look.font, textAlign: look.align, textBaseline: look.baseline });
     for (const [i, { name }] of shown.entries()) {
-      ctx.strokeText(name, left + 6, heights[i]); // so that no line runs through it
-      writeText(ctx, name, left + 6, heights[i], look);
+      ctx.strokeText(name, right - 6, heights[i]); // so that no line runs through it
+      writeText(ctx, name, right - 6, heights[i], look);
     }
     ctx.lineWidth = 1;
   }

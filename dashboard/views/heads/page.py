@@ -18,9 +18,9 @@ from dashboard.shared.history import draw_history
 from dashboard.shared.mount import draw
 from dashboard.stage import heads, timeline
 from dashboard.theme import unmarked
-from dashboard.views.heads.answer import answer
 from dashboard.views.heads.by_period import draw_induction
 from dashboard.views.heads.finder import choose_heads, draw_found
+from dashboard.views.heads.head_answer import answer
 from dashboard.views.heads.token_view import draw_reading
 from dashboard.views.heads.why_here import draw_why
 from tracer.measures import HEAD_MEASURES

@@ -13,7 +13,6 @@ from dashboard.shared import choosers
 from dashboard.shared.answer import draw_answer
 from dashboard.shared.comparing import choose_several
 from dashboard.stage import heads
-from dashboard.views.training.answer import answer
 from dashboard.views.training.curve_lines import draw_lines, thinned
 from dashboard.views.training.every_head import draw_heads
 from dashboard.views.training.facts import draw_divergence, draw_facts, draw_samples
@@ -27,6 +26,7 @@ from dashboard.views.training.loss_curves import (
     draw_positions,
 )
 from dashboard.views.training.own_charts import draw_own
+from dashboard.views.training.run_answer import answer
 from dashboard.views.training.stretch_closer import draw_stretch
 from tracer.analysis.over_seeds import FEWEST, mean_over_seeds
 from tracer.measures import MEASURES

@@ -43,9 +43,8 @@ def picture(
         "step": step, "log_x": log_x, "scale": (scale or Scale("Value", digits=3)).payload(), "height": height,
         "span": span, "notes": notes, "note": note, "ticks": ticks, "bare": bare,
     }  # fmt: skip
-    return Picture(
-        "step_heatmap", cue, blob, selected, lambda picked: picked or None, height + (90 if notes is None else 58)
-    )
+    room = height + (90 if notes is None else 58)
+    return Picture("step_heatmap", cue, blob, selected, lambda picked: picked or None, room)
 
 
 def midpoints(steps: ArrayLike, values: ArrayLike) -> NDArray[np.int64]:

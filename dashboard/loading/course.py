@@ -6,6 +6,7 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading
+from dashboard.loading import changes
 from dashboard.loading.kept import AS_RECORDED
 from dashboard.loading.prompt_film import loss_of
 from tracer.analysis.timeline import events_of
@@ -15,11 +16,9 @@ from tracer.pictures.scrubber import Event
 from tracer.store import Run, nearest_row
 
 
-@st.cache_data(max_entries=32, show_spinner=False, hash_funcs=AS_RECORDED)
 def events(run: Run) -> list[Event]:
-    """`tracer.analysis.timeline.events_of`, of what was recorded so far."""
-    trace = loading.so_far(run)
-    return [] if trace is None else events_of(trace)
+    """What Phases dates in the run so far."""
+    return [] if loading.so_far(run) is None else events_of(changes.curves(run))
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs=AS_RECORDED)

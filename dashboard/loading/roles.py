@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracer.analysis.head_roles import ROLES, Role, given_roles
+from tracer.analysis.head_roles import ROLES, HeadRole, Role, given_roles, nearest_role
 from tracer.analysis.timeline import roles_at, roles_over
+from tracer.measures.aliases import Head
 from tracer.named_code import ROLES as SETTING
 from tracer.named_code import remembered
 from tracer.pictures.atlas import Roles
@@ -39,3 +40,8 @@ def of_rows(trace: xr.Dataset, rows: list[int]) -> Roles:
 def of_step(trace: xr.Dataset, step: int | None) -> Roles:
     """Those of every head at the record nearest to a step."""
     return roles_at(trace, step, table())
+
+
+def of_head(trace: xr.Dataset, head: Head, step: int | None) -> tuple[HeadRole, bool] | None:
+    """The role of a head at the record nearest to a step and True, or the one that it is nearest to and False."""
+    return nearest_role(trace, head, step, table())

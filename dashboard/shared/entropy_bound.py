@@ -112,7 +112,9 @@ def reading(found: Bounds, label: str, at: int) -> str:
 
 
 def _nats(value: float) -> str:
-    return "0 nats" if value == 0 else f"{value:.3f} nats" if value >= 5e-4 else f"{_power(value)} nats"
+    return (
+        "0 nats" if value == 0 else f"{theme.fmt(value, 'entropy')} nats" if value >= 5e-4 else f"{_power(value)} nats"
+    )
 
 
 def _power(value: float) -> str:

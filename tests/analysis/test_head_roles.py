@@ -20,6 +20,7 @@ from tracer.analysis.head_roles import (
     HeadRoles,
     given_roles,
     lost_codes,
+    nearest_role,
     role_codes,
     roles_in,
 )
@@ -75,6 +76,18 @@ def test_without_an_error_or_a_control_the_number_itself_counts() -> None:
     a_step = xr.DataArray([0.0, 0.7], dims="step")  # one control for all heads
     assert list(found(trace(c=a_step), control="c").heads) == [(1, 1)]
     assert not found(trace(c=control(*[np.nan] * 3, 0.99)), control="c").heads, "not above what is not known"
+
+
+def test_a_head_is_called_by_its_first_role_or_by_what_it_is_nearest_to() -> None:
+    easy, hard = (tracer.role(name, "x", at_least=least, control="c") for name, least in (("easy", 0.7), ("hard", 0.9)))
+    gone = tracer.role("gone", "y", at_least=0.1)
+    held = trace(c=control(0, 0.9, 0, 0)).drop_vars("x_se")
+    for head, name, has in (((0, 0), "easy", True), ((0, 1), "easy", False), ((1, 0), "easy", False)):
+        found = nearest_role(held, head, None, [gone, easy, hard])
+        assert found is not None and (found[0].role.name, found[1]) == (name, has)
+    found = nearest_role(held, (1, 1), None, [hard, easy])
+    assert found is not None and (found[0].role.name, found[0].value, found[1]) == ("hard", 0.95, True)
+    assert nearest_role(held, (0, 0), None, [gone]) is None
 
 
 def test_what_is_not_recorded_is_said_by_the_name_of_the_role() -> None:

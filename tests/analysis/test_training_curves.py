@@ -142,7 +142,7 @@ def test_an_event_is_told_in_a_few_words() -> None:
     found = curve("previous_token", 100, 200)
     assert replace(found, heads=((0, 1),)).happens == "L0H1 turns to the token before"
     reads = replace(curve("composition", 100, 200), heads=((0, 1), (1, 2)))
-    assert reads.happens == "L1H2 starts to read L0H1"
+    assert reads.happens == "L1H2 reads L0H1"
     fall = rises(100, 200, 1.0, 0.0)
     assert Curve("repeat_loss", STEPS, fall, phase_change(STEPS, fall)).happens == "Loss on repeats falls"
     own = described("grip", ("step",), {"long_name": "Grip"})

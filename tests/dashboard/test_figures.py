@@ -225,7 +225,7 @@ def test_lanes_have_their_own_range_and_their_value_at_a_step() -> None:
 
 
 def test_marks_near_a_curve_are_lines_with_their_names_apart() -> None:
-    """Of 44 pixels: two marks that are nearly one stand ten apart, one that is far away would leave no room."""
+    """Of 44 pixels: two marks that are nearly one stand twelve apart, one that is far away would leave no room."""
     series = [(np.array([0, 10]), np.array([0.7, 0.5])), (np.array([0, 10]), np.array([1.0, 2.0]))]
     marks = [{"unigram": 0.570, HOSTILE: 0.569, "far": 3.0, "below": 0.45}, {}]
     figure = of_phases.timeline(
@@ -233,12 +233,13 @@ def test_marks_near_a_curve_are_lines_with_their_names_apart() -> None:
     )
     lines = layout(figure).shapes
     assert [(line.y0, line.y1, line.yref) for line in lines] == [(y, y, "y") for y in (0.570, 0.569, 0.45)]
-    names = [note for note in layout(figure).annotations if note.font.size == 9]
+    names = [note for note in layout(figure).annotations if note.font.size == 11]
     assert [note.text for note in names] == ["unigram 0.57", f"{plain(HOSTILE)} 0.569", "below 0.45"]
+    assert list(layout(figure).xaxis.range) == [0, 10], "as the timeline, from the first step to the last"
     low, high = layout(figure).yaxis.range
     assert low < 0.45 and high > 0.7 and layout(figure).yaxis2.range is None
     at = [(note.y - low) / (high - low) * of_phases.BAND + note.yshift for note in names]
-    assert at[0] - at[1] == pytest.approx(10) and at[1] - at[2] >= 10 and min(at) >= 0 and max(at) <= of_phases.BAND
+    assert at[0] - at[1] == pytest.approx(12) and at[1] - at[2] >= 12 and min(at) >= 0 and max(at) <= of_phases.BAND
 
 
 @pytest.mark.parametrize(("margin", "ends"), [(0.2, (0.3, 0.71)), (0.001, (0.5, 0.51)), (NAN, (0.5, 0.51))])

@@ -14,6 +14,8 @@ from dashboard.views.gradients.health import answer, verdict
 from tracer.config import OptimConfig
 from tracer.measures import UPDATE_BANDS
 
+MUON, SGD = OptimConfig("muon", qk_lr_factor=20 / 3), OptimConfig("sgd")
+
 
 def cue(app, key):
     """What a part without bytes was given."""
@@ -26,38 +28,33 @@ def cue(app, key):
     [
         (0.0, "▽ slow"),
         (9.9e-5, "▽ slow"),
-        (1e-3, "✓ usual"),
+        (1e-3, "usual"),
         (2e-2, "△ fast"),
         (0.5, "✕ very fast"),
         (math.inf, "✕ not finite"),
         (math.nan, "– unknown"),
     ],
 )
-def test_verdict_is_an_icon_and_a_word(ratio, word):
-    assert verdict(ratio) == word
-
-
-MUON, SGD = OptimConfig("muon", qk_lr_factor=20 / 3), OptimConfig("sgd")
+def test_verdict_is_a_word_with_a_mark_where_it_is_not_expected(ratio, word):
+    assert verdict(ratio, SGD) == word
+    assert verdict(ratio, MUON) == ("fast" if word == "△ fast" else word)
 
 
 @pytest.mark.parametrize(
     ("ratios", "optimiser", "said"),
     [
-        ({"W_E": 1e-3, "L0 W_Q": 5e-3}, SGD, "**✓ In band**: 2 of 2 tensors in band."),
+        ({"W_E": 1e-3, "L0 W_Q": 5e-3}, SGD, "**In band**: every update ratio is between 0.0001 and 0.01."),
         ({"W_E": 1e-3, "L0 W_Q": 2e-2, "L1 W_Q": 2e-2, "L1 W_K": 2e-2}, MUON,
-         "**✓ As expected**: 1 of 4 tensors in band; `W_Q` and `W_K` fast, as is usual with Muon: this run gives W_Q "
-         "and W_K 6.7 times the learning rate of the others."),
-        ({"W_E": 2e-2, "L0 W_V": 1e-3}, OptimConfig("adamw"),
-         "**✓ As expected**: 1 of 2 tensors in band; `W_E` fast, as is usual with Adamw."),
-        ({"W_E": 2e-2, "L0 W_V": 1e-3}, SGD, "**△ Worth a look**: 1 of 2 tensors in band; `W_E` fast."),
-        ({"W_E": 2e-2, "L0 W_V": 1e-3}, None, "**△ Worth a look**: 1 of 2 tensors in band; `W_E` fast."),
+         "**As expected**: `W_Q` and `W_K` learn fast, at 6.67 times the learning rate of the rest."),
+        ({"W_E": 2e-2, "L0 W_V": 1e-3}, OptimConfig("adamw"), "**As expected**: `W_E` learns fast, usual with Adamw."),
+        ({"W_E": 2e-2, "L0 W_V": 1e-3}, SGD, "**Worth a look**: `W_E` learns fast."),
+        ({"W_E": 2e-2, "L0 W_V": 1e-5, "L1 W_V": 1e-5}, None,
+         "**Worth a look**: `W_V` learns slowly, `W_E` learns fast."),
         ({"W_E": 1e-6, "L0 W_V": 1e-6}, MUON,
-         "**△ Slow**: every tensor changes by less than a ten-thousandth of its norm at a step."),
+         "**Slow**: every tensor changes by less than 0.0001 of its norm at a step."),
         ({"W_E": 0.5, "L0 W_V": math.nan, "W_U": 1e-3}, MUON,
-         "**✕ Out of band**: 1 of 2 tensors in band; `W_E` very fast: a tenth of the weights or more is replaced at "
-         "every step. A smaller learning rate usually helps."),
-        ({"W_E": math.inf}, SGD,
-         "**✕ Out of band**: 0 of 1 tensors in band; `W_E` not finite. A smaller learning rate usually helps."),
+         "**Out of band**: `W_E` changes by a tenth or more at each step (0.5, usual up to 0.01)."),
+        ({"W_E": math.inf}, SGD, "**Out of band**: the updates of `W_E` are not finite."),
         ({"W_E": math.nan}, SGD, "No update was measured at this step."),
     ],
 )  # fmt: skip
@@ -68,12 +65,13 @@ def test_the_page_answers_first(ratios, optimiser, said):
 def test_table_is_the_last_row_that_has_an_update(open_page, small_run):
     app = open_page("gradients", run="tiny")
     table, row = app.dataframe[0].value, small_run.trace.sel(step=25)
-    assert "Every tensor at step 25" in [s.value for s in app.header]
+    paces = [verdict(float(u), small_run.config.optim) for u in row.update_ratio.values]
+    assert f"{len(paces)} tensors at step 25: " in next(one.label for one in app.expander if "tensors" in one.label)
     assert "Last update: step 25." in " ".join(c.value for c in app.caption)
     assert table["tensor"].tolist() == short_names([str(name) for name in row.param.values])
     for column, name in (("gradient", "grad_norm"), ("weight", "weight_norm"), ("update ratio", "update_ratio")):
         np.testing.assert_allclose(table[column].to_numpy(), row[name].values)
-    assert table["pace"].tolist() == [verdict(float(u)) for u in row.update_ratio.values]
+    assert table["pace"].tolist() == paces
 
 
 def test_table_follows_the_chosen_step(open_page, small_run):
@@ -111,6 +109,22 @@ def test_each_quantity_is_drawn_everywhere(open_page, small_run, sent, shown, va
         grid = cue(app, f"heads_W_{matrix}")
         np.testing.assert_allclose(grid["values"], each[..., i])
         assert grid["log"] and grid["bare"] == (matrix != "O")
+        assert grid["scale"]["palette"] == ("pace" if shown == "update_ratio" else "score")
+
+
+def test_heads_over_time_come_first(open_page, small_run, sent):
+    """Of each pair of matrices the larger number, its power of ten; a click takes a head into focus."""
+    app = open_page("gradients", run="tiny", layer=0, head=1)
+    values = small_run.trace.head_update_ratio.values.reshape(-1, 8, 4)
+    for pair, columns in (("QK", [0, 1]), ("VO", [2, 3])):
+        head, arrays, told = sent(app, f"over_time_{pair}")
+        kept = np.isfinite(values).all(axis=(1, 2))
+        lo, hi = head["lo"], head["hi"]
+        expected = np.log10(values[kept][..., columns].max(-1)).T
+        np.testing.assert_allclose(arrays["cells"] / 65534 * (hi - lo) + lo, expected, atol=1e-3)
+        assert told["value"] == "L0H1" and told["scale"]["palette"] == "pace" and set(told["notes"]) >= {"L1H3"}
+    app.session_state["over_time_VO"] = {"pick": "L1H2"}
+    assert app.run().session_state["selection"].focus == (1, 2)
 
 
 def test_a_click_on_a_head_takes_it_into_focus(open_page):

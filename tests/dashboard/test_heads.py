@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import warnings
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from dashboard import state
 from dashboard.loading import head_scores, prompt_tokens, recorded_prompts
 from dashboard.views.heads import data
 from tests.dashboard.test_circuits_page import cue
-from tests.dashboard.words import captions, shown, was_drawn
+from tests.dashboard.words import captions, shown, was_drawn, written
 from tracer.analysis import head_roles
 from tracer.analysis.induction_by_period import induction_by_period
 from tracer.interventions.edits import recording
@@ -187,6 +188,9 @@ def test_a_tile_says_its_heads_role_at_the_step(
         film = sent(app, "scrubber")[1]
         step = small_run.steps.index(20)
         assert film["roles"].shape == (len(small_run.steps), 2, 4) and film["roles"][step].tolist() == told["codes"]
+        focus = tuple(sent(app, "atlas")[2]["value"]["head"])
+        kind = rf"is an? {said[focus][0].role.label} head" if focus in said else "has no role here. Nearest: "
+        assert re.search(f"^L{focus[0]}H{focus[1]} {kind}", written(app), re.M)
         lost = head_roles.lost_codes(small_run.trace.sel(step=slice(20)), table)[-1].tolist()
         assert told["lost"] == film["lost"][step].tolist() == lost
 

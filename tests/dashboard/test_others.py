@@ -124,12 +124,12 @@ def test_checkpoints_are_steps(elsewhere: Path, open_page: Open, sent: Any) -> N
     gradients = open_page("gradients", run="opened")
     assert gradients.segmented_control(key="quantity_box").options == ["weight"]
     assert [s.value for s in gradients.header] == [
-        "Every tensor at step 20",
         "Norm of the weight over training",
         "Tensor by tensor",
         "Size of the residual stream",
     ]
     assert "held-out text" not in written(gradients)
+    assert "No update ratio was recorded: norm of the weight only." in written(gradients)
 
 
 def test_a_loss_of_nobody_knows_what_has_no_unit(elsewhere: Path, open_page: Open, sent: Any) -> None:

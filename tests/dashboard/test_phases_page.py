@@ -13,7 +13,7 @@ from dashboard import jobs
 from dashboard.jobs import Started
 from dashboard.shared.mount import DRAWN
 from dashboard.views.phases import data as loading
-from dashboard.views.phases.order import basis, by_unit, circuit, dated, no_events, sureness
+from dashboard.views.phases.order import answer, basis, by_unit, dated, no_events, sureness, weak
 from dashboard.views.phases.seeds import alike, said, table
 from tests.dashboard.test_links import parts, reopened
 from tests.dashboard.words import shown, was_drawn
@@ -47,43 +47,47 @@ FLAT = Curve("icl_score", STEPS, ZERO, None)
 @pytest.mark.parametrize(
     ("curves", "expected"),
     [
-        ([previous(100), induction(200)], "Previous-token head L0H1 changed **before** induction head L1H2: their "
-         "95 % intervals do not overlap."),
-        ([previous(200), induction(100)], "Previous-token head L0H1 changed **after** induction head L1H2: their "
-         "95 % intervals do not overlap."),
-        ([previous(100), induction(110)], "**The order is not known**: the 95 % intervals of previous-token head "
-         "L0H1 and induction head L1H2 overlap."),
+        ([previous(100), induction(200)], "L0H1 turns to the token before at step 125 (120–130), before L1H2 begins "
+         "to copy at step 225 (220–230)."),
+        ([previous(200), induction(100)], "L0H1 turns to the token before at step 225 (220–230), after L1H2 begins "
+         "to copy at step 125 (120–130)."),
+        ([previous(100), induction(110)], "Order not known: L0H1 turns to the token before at step 125 (120–130), L1H2 "
+         "begins to copy at step 135 (130–140)."),
         ([previous(100), Curve("induction", STEPS, ZERO, None, ((1, 0),))],
-         "**Cannot be said**: no change was found of induction head L1H0. **Weak**: induction head L1H0 ends at 0.00; "
-         "heads are called so above 0.4."),
+         "Order not known: induction head L1H0 did not change suddenly."),
         ([previous(100), Curve("induction", STEPS, ZERO, None, ((1, 0),), undated="one jump among others")],
-         "**Cannot be said**: induction head L1H0 is not dated (one jump among others). **Weak**: induction head L1H0 "
-         "ends at 0.00; heads are called so above 0.4."),
-        ([rises("previous_token", 100, 150, (1, 1)), induction(200)], "**No circuit**: induction head L1H2 is in no "
-         "later layer than previous-token head L1H1, so it cannot read it."),
-        ([previous(100), FLAT], ""),
+         "Order not known: induction head L1H0 has no date (one jump among others)."),
+        ([rises("previous_token", 100, 150, (1, 1)), induction(200)],
+         "No circuit: L1H2 cannot read L1H1, which is in no earlier layer."),
+        ([previous(100), FLAT], "One event: L0H1 turns to the token before at step 125 (120–130)."),
+        ([FLAT], "Nothing changed suddenly: 40 recorded steps hold no event."),
+        ([Curve("val_loss", STEPS[:5], ZERO[:5], None)],
+         "Too few recorded steps (5) to say when anything changed: it takes 9 at least."),
     ],
 )  # fmt: skip
 def test_what_came_first(curves: list[Curve], expected: str) -> None:
-    assert circuit(curves) == expected
+    assert answer(curves, events(curves)) == expected
+
+
+def test_where_no_head_stands_out_that_is_the_answer() -> None:
+    said = "No induction head stands out: no induction score is above its control."
+    assert answer([previous(100)], [previous(100)], none_stands_out=True) == said
 
 
 def test_with_smeared_keys_no_earlier_head_is_needed() -> None:
     found = [rises("previous_token", 100, 150, (1, 1)), rises("induction", 200, 250, (0, 3))]
-    assert circuit(found, smeared_keys=True) == (
-        "**No earlier head needed**: each key is mixed with that of the token before (smear=keys), so induction head "
-        "L0H3 can do without one."
+    assert answer(found, events(found), smeared_keys=True) == (
+        "L0H3 needs no earlier head: each key is mixed with that of the token before (smear=keys)."
     )
     earlier = [previous(100), induction(200)]
-    assert circuit(earlier, smeared_keys=True) == circuit(earlier)
+    assert answer(earlier, events(earlier), smeared_keys=True) == answer(earlier, events(earlier))
 
 
 def test_the_strongest_head_is_called_weak_where_it_is_below_what_roles_ask_for() -> None:
     values = np.interp(STEPS, [200, 250], [0.0, 0.32])
     faint = Curve("induction", STEPS, values, phase_change(STEPS, values), ((1, 2),))
-    said = circuit([previous(100), faint])
-    assert said.startswith("Previous-token head L0H1 changed **before** induction head L1H2: their")
-    assert said.endswith("overlap. **Weak**: induction head L1H2 ends at 0.32; heads are called so above 0.4.")
+    assert weak(faint) == "**Weak**: induction head L1H2 ends at 0.320 (such heads score above 0.4)."
+    assert weak(induction(200)) == ""
 
 
 def test_how_sure_each_change_is() -> None:
@@ -92,7 +96,8 @@ def test_how_sure_each_change_is() -> None:
     assert [sureness(changed, i) for i in range(4)] == [
         "Not separated from 2.", "Not separated from 1.", "", "Separate from all others.",
     ]  # fmt: skip
-    assert by_unit(changed) == "The unit decides the order of 1 and 3; 2 and 3." and by_unit(changed[:2]) == ""
+    assert by_unit(changed) == "Which came first depends on how it is measured: 1 and 3; 2 and 3."
+    assert by_unit(changed[:2]) == ""
     assert sureness(changed[:2], 0) == "Not separated from any other."
     assert sureness(changed[:1], 0) == ""
 
@@ -131,9 +136,9 @@ def test_seeds_whose_order_is_not_known_are_said_and_left_out() -> None:
     lines = said(runs).splitlines()
     assert lines[0] == (
         "- Previous-token head before induction head: in **9 of 9** runs (95 % interval of the share: 66 to 100 %; "
-        "p = 0.016). Not known in 1."
+        "p = 0.0156). Not known in 1."
     )
-    assert lines[2].startswith("If all 9 runs agreed, p would be 0.016.")
+    assert lines[2].startswith("If all 9 runs agreed, p would be 0.0156.")
     (unknown, *_) = said([[previous(100), induction(110)]]).splitlines()
     assert unknown == "- Previous-token head before induction head: not known in the one run that has both."
     assert said([[FLAT]]) == "None of these runs holds two changes of an induction circuit."
@@ -286,7 +291,7 @@ def test_nothing_found_is_said_with_how_many_points(open_page, copy_run) -> None
     rewrite(still, induction=lambda values: np.zeros_like(values) + [[0.0], [0.5]])  # the reader is in layer 1
     app = open_page("phases", run="still")
     n = still.trace.sizes["step"]
-    assert f"**No event**: among {n} recorded steps the detector found no curve that changed." in words(app)
+    assert f"Nothing changed suddenly: {n} recorded steps hold no event." in words(app)
     assert (
         f"No date is finer than the recording interval, 1 to 5 steps; {n} records (K-composition: {len(still.steps)})."
         in words(app)
@@ -335,7 +340,7 @@ def test_a_live_run_says_that_its_windows_move(open_page, copy_run) -> None:
         app = open_page("phases", run="moving")
     finally:
         lock.release()
-    assert "The run goes on, and so do these dates" in words(app)
+    assert "The run goes on: more records may move these dates." in words(app)
 
 
 def test_other_seeds_of_the_preset_are_laid_beside(open_page, small_run, copy_run) -> None:

@@ -118,7 +118,10 @@ def test_a_switch_and_the_buttons(open_page: Open, sent: Any) -> None:
     app.run()
     chosen = app.session_state["selection"]
     assert chosen.off == ((0, 1), (1, 0)) and chosen.focus == (1, 2)
-    assert state.to_query(chosen)["off"] == "L0H1 L1H0" and "Without L0H1 and L1H0: they write" in captions(app)
+    assert state.to_query(chosen)["off"] == "L0H1 L1H0" and "What is off writes nothing." in captions(app)
+    assert re.search(
+        r"Without L0H1 and L1H0, the loss on this text goes from [\d.]+ to [\d.]+ nats \([+−][\d.]+\)", written(app)
+    )
     assert sent(app, "atlas")[2]["value"] == {"head": [1, 2], "off": [[0, 1], [1, 0]]}
     app.button(key="switch_focus").click().run()
     assert app.session_state["selection"].off == ((0, 1), (1, 0), (1, 2)) and "Switch L1H2 on" in labels(app)

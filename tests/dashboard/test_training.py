@@ -35,6 +35,9 @@ def test_facts_say_what_the_header_does_not(open_page, small_run):
     app, last = open_page("training", run="tiny"), small_run.trace.isel(step=-1)
     shown = facts(app)
     assert header_says(app, "✓ finished", "30 steps")
+    first = float(small_run.trace.val_loss[0])
+    ends = f"held-out loss {float(last.val_loss):.3f} nats at step 30 ({first:.3f} at step 0)"
+    assert any(ends in one.value and one.value.endswith(" of 8 heads have a role.") for one in app.markdown)
     assert "Status" not in shown and "Step" not in shown
     assert shown["Held-out loss"][0] == f"{float(last.val_loss):.3f}"
     assert shown["Held-out loss"][1] == f"perplexity {np.exp(float(last.val_loss)):.1f}"
@@ -164,7 +167,7 @@ def test_losses_by_position_of_the_other_run_alone_are_said_to_be_its(open_page,
     app = open_page("training", run="bare", compare="tiny")
     assert sent(app, "positions")[2]["scale"]["chance"] is None and header_says(app, "Of tiny, at the chosen step")
     app = open_page("training", run="tiny", compare="bare")
-    assert sent(app, "positions")[2]["scale"]["chance"] and header_says(app, "At the chosen step and on the way")
+    assert sent(app, "positions")[2]["scale"]["chance"] and header_says(app, "At the chosen step and at earlier ones")
 
 
 def test_names_of_runs_are_never_markdown(open_page, copy_run):
@@ -259,6 +262,7 @@ def test_a_diverged_run_says_where_and_what_grew_first(open_page, copy_run):
         "step 9",
     ):
         assert words in said
+    assert any(one.value.startswith("Diverged at step 20: held-out loss ") for one in app.markdown)
     assert header_says(app, "✕ diverged", "step 30 of 30") and "Status" not in facts(app)
     app.button(key="focus_broken").click().run()
     assert app.session_state["selection"].focus == (1, 2)

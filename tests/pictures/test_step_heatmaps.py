@@ -53,6 +53,15 @@ def test_what_the_browser_gets_are_the_measured_steps_of_the_heads_that_exist() 
     assert np.delete(arrays["cells"][2], 4).tolist() == [16384] * 8  # 0.25 * 65534 = 16383.5, to the even one
 
 
+def test_without_dates_rows_keep_their_layers_and_on_a_log_scale_zero_is_a_gap() -> None:
+    values = np.full((10, 1, 2), 0.01)
+    values[:, 0, 1] = [0.0, 0.0, 0.0, *[10.0] * 7]
+    header, arrays = payload.unpack(pack(STEPS, values, dated=False, log=True))
+    assert (header["changes"], header["order"], header["log"]) == ([], [0, 1], True)
+    assert (header["lo"], header["hi"]) == (-2.0, 1.0)
+    assert arrays["cells"].tolist() == [[0] * 10, [payload.MISSING] * 3 + [65534] * 7]
+
+
 def test_a_run_that_measured_nothing_yet_has_an_empty_heatmap() -> None:
     header, arrays = payload.unpack(pack([0, 1], np.full((2, 2, 2), np.nan)))
     assert (header["labels"], header["order"], arrays["cells"].shape) == ([], [], (0, 0))

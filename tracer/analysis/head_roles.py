@@ -49,18 +49,23 @@ class Role:
     """A variable that says more of a head with the role,"""
     after: str = ""
     """and the word after its number."""
+    does: str = ""
+    """What such a head does, in plain words."""
 
 
 CHANCE = "chance"
 """The control of a score that any text shows: what uniform attention would have."""
 ROLES = (
-    Role("induction", "induction", THRESHOLD, CONTROLS["induction"], "induction"),
-    Role("duplicate_token", "duplicate_token", THRESHOLD, CONTROLS["duplicate_token"], "duplicate token"),
-    Role("previous_token", "previous_token", THRESHOLD, CHANCE, "previous token"),
-    Role("current_token", "current_token", THRESHOLD, CHANCE, "own token"),
-    Role("first_token", "first_token", THRESHOLD, CHANCE, "first token"),
-    Role("fixed_distance", "fixed_distance", THRESHOLD, CHANCE, "fixed distance", "fixed_distance_at", "back"),
-)
+    Role("induction", "induction", THRESHOLD, CONTROLS["induction"], "induction",
+         does="looks at what followed the same token last time"),
+    Role("duplicate_token", "duplicate_token", THRESHOLD, CONTROLS["duplicate_token"], "duplicate token",
+         does="looks at the same token, where it stood before"),
+    Role("previous_token", "previous_token", THRESHOLD, CHANCE, "previous token", does="looks at the token before"),
+    Role("current_token", "current_token", THRESHOLD, CHANCE, "own token", does="looks at the token that it stands at"),
+    Role("first_token", "first_token", THRESHOLD, CHANCE, "first token", does="looks at the first token"),
+    Role("fixed_distance", "fixed_distance", THRESHOLD, CHANCE, "fixed distance", "fixed_distance_at", "back",
+         does="looks a fixed number of tokens back"),
+)  # fmt: skip
 """Ours, those first by which a head is called where it has several."""
 NONE, UNKNOWN, UNSAID = 0, 254, 255
 """Codes of heads without a role: it has none; it may have one, whose control was not recorded; a score was not."""
@@ -182,18 +187,40 @@ def roles_in(trace: xr.Dataset, step: int | None, table: Iterable[Role] = ROLES)
         if lacks := _lacks(now, row):
             lacking[row.name] = lacks
             continue
-        values, low, high, beside = (x[0] for x in _measured(now, row))
-        found += [
-            HeadRole(
-                (layer, head), row, float(values[layer, head]), float(low[layer, head]), float(high[layer, head]),
-                float(beside[layer, head]), _detail(now, row, (0, layer, head)),
-            )
-            for layer, head in np.argwhere(_has(row, values, low, beside)).tolist()
-        ]  # fmt: skip
+        measured = _measured(now, row)[:, 0]
+        values, low, _, beside = measured
+        has = np.argwhere(_has(row, values, low, beside)).tolist()
+        found += [_role_of(now, row, measured, (layer, head)) for layer, head in has]
     heads = sorted({one.head for one in found})
     return HeadRoles(
         int(now["step"][0]), {head: tuple(one for one in found if one.head == head) for head in heads}, lacking
     )
+
+
+def nearest_role(
+    trace: xr.Dataset, head: Head, step: int | None, table: Iterable[Role]
+) -> tuple[HeadRole, bool] | None:
+    """By what a head is called at the record nearest to a step, and True; of one without a role, the role that it is
+    nearest to, by its score, and False. None where no score of it was recorded."""
+    now, found = trace.isel(step=[nearest_row(trace["step"].values, step)]), []
+    for row in table:
+        if row.measure not in now or now.variables[row.measure].dims != HEAD:
+            continue
+        measured = _measured(now, row)[:, 0]
+        values, low, _, beside = measured
+        if not math.isfinite(values[head]):
+            continue
+        one = _role_of(now, row, measured, head)
+        if _has(row, values, low, beside)[head]:
+            return one, True
+        found.append(one)
+    return (max(found, key=lambda one: one.value - one.role.at_least), False) if found else None
+
+
+def _role_of(now: xr.Dataset, row: Role, measured: Float[np.ndarray, "4 layer head"], head: Head) -> HeadRole:
+    """A role with the numbers of a head, whether it has it or not."""
+    value, low, high, beside = (float(x[head]) for x in measured)
+    return HeadRole(head, row, value, low, high, beside, _detail(now, row, (0, *head)))
 
 
 def role_codes(trace: xr.Dataset, table: Sequence[Role] = ROLES) -> UInt8[np.ndarray, "step layer head"]:

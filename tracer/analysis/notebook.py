@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 import numpy as np
 
 from tracer.analysis.timeline import events_of, roles_at, roles_over
+from tracer.analysis.training_curves import course
 from tracer.measures import MEASURES, PROBES, Measure, Setting, in_trace, measures_in
 from tracer.measures.aliases import Head
 from tracer.pictures import scrubber
@@ -137,7 +138,7 @@ def run_file(
     chosen = head or strongest(measures[_known(measure, measures)])
     has_roles = trace is not None and trace.sizes["step"] and "layer" in trace.sizes
     roles = roles_at(trace, step) if trace is not None and has_roles else None
-    events = events_of(trace) if trace is not None and filmed else []
+    events = events_of(course(trace)) if trace is not None and filmed else []
     told = Told(
         run.name, release(), step, _text(prompt), snippet(run, prompt, step, chosen, measure, off),
         f"/heads?{address(run.name, prompt, step, chosen, measure, off)}",

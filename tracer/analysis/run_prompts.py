@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 ENDLESS = 2**31
 """Tokens that a model takes which sets no limit."""
 FEW = 4
-"""Tokens that stand twice where neither the run's own prompts nor Python can be read."""
-PYTHON = (
-    "def add(self, name, value):\n    self.name = name\n    self.value = value\n\ndef add(self, name",
+"""Tokens that stand twice where neither the run's own prompts nor a text can be read."""
+REPEATS = (
+    "Harry met Hermione. Ron met Dumbledore. Harry met Hermione. Ron met D",
     "self.name = name\nself.name = name",
     "name name",
     "a a",
@@ -33,18 +33,18 @@ def example(run: Run) -> str:
     kept = run.trace["prompt_tokens"].values[:1] if "prompt_tokens" in run.trace.coords else []
     ids = [int(t) for row in kept for t in row if t >= 0 and t != about.bos]
     of_python = (run.meta.get("corpus") or {}).get("name", "").startswith("python-stdlib")
-    if (of_python or (words is not None and not ids)) and (text := _python(run)):
+    if (of_python or (words is not None and not ids)) and (text := _repeat(run)):
         return text
     ids = ids or 2 * [token for token in range(about.d_vocab or FEW) if token != about.bos][:FEW]
     ids = ids if about.n_ctx is None else ids[: about.n_ctx - 1]
-    return " ".join(map(str, ids)) if words is None else text_of(words, ids) or PYTHON[-1]
+    return " ".join(map(str, ids)) if words is None else text_of(words, ids) or REPEATS[-1]
 
 
-def _python(run: Run) -> str | None:
+def _repeat(run: Run) -> str | None:
     """The longest that the context holds, the last one cut where it holds none; None where a model reads numbers."""
     from tracer.data import PromptTooLong
 
-    for text in PYTHON:
+    for text in REPEATS:
         try:
             encode(run, text)
         except PromptTooLong:
@@ -52,7 +52,7 @@ def _python(run: Run) -> str | None:
         except ValueError:
             return None
         return text
-    return PYTHON[-1]
+    return REPEATS[-1]
 
 
 def tokenizer(run: Run) -> Tokenizer | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracer.analysis.head_roles import ROLES, Role, lost_codes, role_codes
-from tracer.analysis.training_curves import course, events
+from tracer.analysis.training_curves import Curve, events
 from tracer.pictures.atlas import Roles
 from tracer.pictures.scrubber import Event
 from tracer.store import nearest_row
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-def events_of(trace: xr.Dataset) -> list[Event]:
-    """Every change that Phases dates from the trace alone, in order."""
+def events_of(curves: Iterable[Curve]) -> list[Event]:
+    """Every change that these curves date, in order, by the names of `training_curves.HAPPENS`."""
     return [
         Event(curve.change.midpoint, curve.change.low, curve.change.high, curve.happens)
-        for curve in events(course(trace)) if curve.change
+        for curve in events(curves) if curve.change
     ]  # fmt: skip
 
 

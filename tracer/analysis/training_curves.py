@@ -59,9 +59,9 @@ HAPPENS = {
     "val_loss": ("Held-out loss rises", "Held-out loss falls"),
     "repeat_loss": ("Loss on repeats rises", "Loss on repeats falls"),
     "icl_score": ("Context helps less", "Context starts to help"),
-    "induction": ("{0} learns induction", "{0} loses induction"),
+    "induction": ("{0} begins to copy", "{0} stops copying"),
     "previous_token": ("{0} turns to the token before", "{0} turns away from the token before"),
-    "composition": ("{1} starts to read {0}", "{1} stops reading {0}"),
+    "composition": ("{1} reads {0}", "{1} no longer reads {0}"),
     "entropy": ("Attention spreads", "Attention sharpens"),
     "gradient": ("Gradients grow", "Gradients shrink"),
 }

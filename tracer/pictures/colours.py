@@ -22,8 +22,13 @@ ANCHORS: dict[str, dict[str, list[str]]] = {
         "light": ["#123b8a", "#3f72cd", "#9dbcf0", "#eeeff2", "#f0b98d", "#cc6a1d", "#853f06"],
         "dark": ["#b5d0ff", "#5f97ee", "#2b5296", "#232833", "#8a4a17", "#e18a3c", "#ffdcb8"],
     },
+    "pace": {
+        "light": ["#123b8a", "#3f72cd", *["#e2e5ea"] * 5, "#cc6a1d", "#853f06"],
+        "dark": ["#b5d0ff", "#5f97ee", *["#2b313d"] * 5, "#e18a3c", "#ffdcb8"],
+    },
 }
-"""Ramp anchors: attention and score run from nothing to all, change from negative through zero to positive."""
+"""Ramp anchors: attention and score run from nothing to all, change from negative through zero to positive; pace is a
+change whose middle half is as usual, and grey."""
 
 SURFACES = {
     "light": {

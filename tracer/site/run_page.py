@@ -11,7 +11,7 @@ import numpy as np
 from tracer.analysis import notebook, run_prompts
 from tracer.analysis.head_roles import HeadRole, roles_in
 from tracer.analysis.timeline import events_of
-from tracer.analysis.training_curves import strongest
+from tracer.analysis.training_curves import course, strongest
 from tracer.diagnosis import Diagnosis, examine
 from tracer.diagnosis.verdict import verdict as verdict_of
 from tracer.measures import in_trace
@@ -51,7 +51,7 @@ def findings_of(run: Run) -> Findings:
     trace = run.trace
     if not trace.sizes["step"]:
         raise ValueError(f"{run.name} has recorded nothing yet: publish it once it has")
-    return Findings(trace, events_of(trace), examine(run))
+    return Findings(trace, events_of(course(trace)), examine(run))
 
 
 def run_page(run: Run, found: Findings, prompt: str | None = None) -> str:

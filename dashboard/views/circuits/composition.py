@@ -55,7 +55,7 @@ def draw_composition(run: Run, step: int, trace: xr.Dataset, head: Head, off: tu
     st.caption("A line to a later head: it reads what the earlier one wrote. Click a head to take it into focus.")
     into = state.read().into
     st.segmented_control(
-        "What is read becomes the later head’s", list(KINDS), required=True, format_func=KINDS.__getitem__,
+        "Read as", list(KINDS), required=True, format_func=KINDS.__getitem__,
         **state.control("into_box", into, lambda kind: state.update(into=kind)),
     )  # fmt: skip
     if into != "v":

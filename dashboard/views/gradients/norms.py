@@ -21,7 +21,7 @@ LABEL = 13
 TALLEST = 1080
 """Pixels of all rows together, as long as none gets too thin."""
 REACH = 1.0
-"""Colours of the update ratio end this many powers of ten beyond the range that is as it should be."""
+"""Colours of the update ratio end this many powers of ten beyond the usual band, which is two wide: half of them."""
 NAME = 20
 """Pixels of the name of the colours, above their bar."""
 BAR, FOOT = 62, 26
@@ -42,7 +42,7 @@ def history(
     """values [step param] as a picture: a column for each recorded step, as wide as it lasts, a row for each tensor.
 
     `chosen` is framed and `step` marked; steps at the end that no update followed are left out. `band`: of an update
-    ratio the range that is as it should be, in the middle of the colours.
+    ratio the usual one, in the middle of the colours.
     """
     import plotly.graph_objects as go
 
@@ -132,7 +132,7 @@ def _colours(values: np.ndarray, band: tuple[float, float] | None, height: int) 
         "yanchor": "top", "ypad": 0, "len": 1, "thickness": 8, "outlinewidth": 0, "tickangle": 0, "tickfont": _MONO,
         "tickvals": list(ticks), "ticktext": list(ticks.values()),
     }  # fmt: skip
-    return {"cmin": low, "cmax": high, "colorscale": stops("change" if band else "score"), "colorbar": bar}
+    return {"cmin": low, "cmax": high, "colorscale": stops("pace" if band else "score"), "colorbar": bar}
 
 
 def _ten_to(power: int) -> str:

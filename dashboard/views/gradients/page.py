@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,18 +11,20 @@ import streamlit as st
 from dashboard import loading, state, theme
 from dashboard.loading import head_scores, rows
 from dashboard.shared import choosers
+from dashboard.shared.answer import draw_answer
 from dashboard.shared.entropy_bound import draw_bound
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import table
 from dashboard.stage import heads
 from dashboard.views.gradients import norms
-from dashboard.views.gradients.health import answer, draw_bands, verdict
+from dashboard.views.gradients.health import USUAL, answer, draw_bands, verdict
+from dashboard.views.gradients.over_time import draw_over_time
 from dashboard.views.gradients.pictures import draw_heads, plot_kept
 from dashboard.views.gradients.reasons import draw_why
 from dashboard.views.gradients.rows_that_moved import draw_rows
 from tracer.analysis import training_curves
 from tracer.config import OptimConfig
-from tracer.measures import MEASURES, expected_range
+from tracer.measures import MEASURES
 from tracer.pictures import curves
 from tracer.store import Run
 
@@ -97,22 +100,24 @@ def _draw(run: Run, shown: str) -> None:
     row = rows.last_measured(steps, trace[held[0]].values, state.read().step)
     row = row if row is not None else 0
     names = [str(name) for name in trace["param"].values]
+    said = f"No update ratio was recorded: {', '.join(QUANTITIES[name] for name in held)} only."
     if "update_ratio" in held:
-        st.markdown(answer(rows.short_names(names), trace["update_ratio"].values[row], _optimiser(run)))
+        said = answer(rows.short_names(names), trace["update_ratio"].values[row], _optimiser(run))
+    with st.container(key="of_a_step"):
+        draw_answer(said)
+    by_head = head_scores.holds(trace, f"head_{shown}")
+    if by_head:
+        draw_over_time(trace, shown, QUANTITIES[shown], choosers.focus(trace))
+    tensor = state.among("tensor", names) or _first(names)
     left, right = st.columns([1, 1], gap="large")
     with left:
-        tensor = _draw_table(trace, names, row)
-        if "update_ratio" in held:
-            draw_bands()
-    with right:
         _draw_picture(trace, names, shown, tensor, row, run)
-    left, right = st.columns([1, 1], gap="large")
-    with left:
+    with right:
         _draw_tensors(trace, names, shown, tensor, int(steps[row]))
+    _draw_table(trace, names, row, tensor, _optimiser(run))
     if "grad_norm" in held:
-        with right:
-            _draw_global(run, trace, int(steps[row]))
-    if head_scores.holds(trace, f"head_{shown}"):
+        _draw_global(run, trace, int(steps[row]))
+    if by_head:
         _draw_heads(run, trace, shown, row)
     draw_why(trace, choosers.focus(trace) if head_scores.has_heads(trace) else None, int(steps[row]))
     with st.expander("What do these numbers say?"):
@@ -121,39 +126,40 @@ def _draw(run: Run, shown: str) -> None:
                 st.markdown(choosers.explanation(name, run))
 
 
-def _draw_table(trace: xr.Dataset, names: list[str], row: int) -> str:
-    """Update ratio, gradient and weight of every tensor at one step; returns the chosen tensor."""
+def _draw_table(trace: xr.Dataset, names: list[str], row: int, chosen: str, optimiser: OptimConfig | None) -> None:
+    """Update ratio, gradient and weight of every tensor at one step, folded."""
     step = int(trace["step"].values[row])
-    st.header(f"Every tensor at step {step:,}", anchor=False)
     held = [name for name in COLUMNS if head_scores.holds(trace, name)]
-    chosen = state.among("tensor", names) or _first(names)
-    asked = state.read().step
-    newest = int(trace["step"].values[-1]) if asked is None else asked
-    missing = f"Last update: step {step:,}. " if newest > step else ""
-    paced = "update_ratio" in held
-    st.caption(f"{missing}Click a row to follow its tensor in the charts; now {_code(chosen)}.")
     columns: dict[str, Any] = {"tensor": rows.short_names(names)}
-    config: dict[str, Any] = {"tensor": st.column_config.TextColumn(width=82 if paced else None)}
-    if paced:
-        columns["pace"] = [verdict(float(x)) for x in trace["update_ratio"].values[row]]
+    config: dict[str, Any] = {}
+    count = ""
+    if "update_ratio" in held:
+        columns["pace"] = [verdict(float(x), optimiser) for x in trace["update_ratio"].values[row]]
         config["pace"] = st.column_config.TextColumn(help="how the update ratio reads; see below", width=80)
+        count = f": {', '.join(f'{n} {pace}' for pace, n in Counter(columns['pace']).most_common())}"
     for name in held:
         columns[SHORT[name]], config[SHORT[name]] = _column(trace[name].values[row], MEASURES[name].formula)
     followed: Any = {"selection": {"rows": [names.index(chosen)], "columns": [], "cells": []}}
     state.show("tensor_table", followed)
     alt = f"{', '.join(QUANTITIES[name] for name in held)} of {len(names)} tensors at step {step}"
-    table(
-        columns, key="tensor_table", alt=alt, most=22, config=config, selection_mode="single-row",
-        selection_default=followed, on_select=lambda: _take_row(names),
-    )  # fmt: skip
-    return chosen
+    asked = state.read().step
+    newest = int(trace["step"].values[-1]) if asked is None else asked
+    missing = f"Last update: step {step:,}. " if newest > step else ""
+    with st.expander(f"{len(names)} tensors at step {step:,}{count}", key="tensors"):
+        st.caption(f"{missing}Click a row to follow its tensor in the charts; now {_code(chosen)}.")
+        table(
+            columns, key="tensor_table", alt=alt, most=22, config=config, selection_mode="single-row",
+            selection_default=followed, on_select=lambda: _take_row(names),
+        )  # fmt: skip
+        if "update_ratio" in held:
+            draw_bands()
 
 
 def _column(values: np.ndarray, formula: str) -> tuple[list[Any], Any]:
     """Numbers, or texts where a browser's table would refuse one as too large to be exact."""
     values = values.astype(float)
     if np.nanmax(np.abs(values), initial=0.0) > 2**53:
-        return [f"{v:.1e}".replace("e+", "e") for v in values], st.column_config.TextColumn(help=formula, width=78)
+        return [theme.fmt(v, "norm") for v in values], st.column_config.TextColumn(help=formula, width=78)
     return values.tolist(), st.column_config.NumberColumn(format="%.2g", help=formula, width=78)
 
 
@@ -181,7 +187,7 @@ def _draw_picture(trace: xr.Dataset, names: list[str], shown: str, tensor: str, 
     label = QUANTITIES[shown]
     st.header(f"{label[0].upper()}{label[1:]} over training", anchor=False)
     st.caption(
-        "One row per tensor; colour is a power of ten. Frames mark the followed tensor and the step of the table."
+        "One row per tensor; colour is a power of ten. Frames: the followed tensor, and the step."
         f"{' Drawn every 10 s while the run trains.' if run.live else ''}"
     )
     short, steps = rows.short_names(names), trace["step"].values
@@ -189,19 +195,13 @@ def _draw_picture(trace: xr.Dataset, names: list[str], shown: str, tensor: str, 
 
     def figure() -> go.Figure:
         return norms.history(
-            steps, trace[shown].values, short, label=label, band=_band(run) if shown == "update_ratio" else None,
+            steps, trace[shown].values, short, label=label, band=USUAL if shown == "update_ratio" else None,
             chosen=chosen, step=int(steps[row]), log_x=state.read().log,
         )  # fmt: skip
 
     # the step follows the newest row while nobody chose one
     drawn_by = label, theme.is_dark(), chosen, state.read().step, state.read().log
     plot_kept("tensor_picture", figure, drawn_by, run, f"{label} of every tensor over training")
-
-
-def _band(run: Run) -> tuple[float, float]:
-    """Where an update ratio is as it should be in this run."""
-    made = _optimiser(run)
-    return expected_range(made.name if made else None)
 
 
 def _draw_tensors(trace: xr.Dataset, names: list[str], shown: str, tensor: str, step: int) -> None:
@@ -268,7 +268,7 @@ def _draw_heads(run: Run, trace: xr.Dataset, shown: str, row: int) -> None:
     left, right = st.columns([1, 1], gap="large")
     with left:
         matrices = [str(m) for m in trace["matrix"].values]
-        band = _band(run) if shown == "update_ratio" else None
+        band = USUAL if shown == "update_ratio" else None
         draw_heads(trace[name].values[row], matrices, label=label, band=band, focus=focus)
     with right:
         _choose_head(trace, focus)

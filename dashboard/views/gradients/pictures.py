@@ -35,7 +35,7 @@ def draw_heads(
     """values [layer head matrix], a table a matrix on one scale of colours; a click brings its head into focus."""
     low, high = reach(values, band)
     name = f"{label[0].upper()}{label[1:]}"
-    scale = theme.Scale(name, lo=10.0**low, hi=10.0**high, palette="change" if band else "score")
+    scale = theme.Scale(name, lo=10.0**low, hi=10.0**high, palette="pace" if band else "score")
     narrow = values.shape[1] > ROOMY
     with st.container(key=f"head_grids{'_narrow' if narrow else ''}", gap="small"):
         for first in range(0, len(matrices), 2):

@@ -38,8 +38,8 @@ def draw_why(trace: xr.Dataset, focus: Head | None, step: int) -> None:
 def _draw_pull(trace: xr.Dataset, focus: Head, step: int) -> None:
     st.header("Is the head still learning where to look?", anchor=False)
     st.caption(
-        "Gradient times weight of W_Q and W_K, over that of W_V and W_O. Near 0 the loss no longer changes where a "
-        "head looks: the head has settled, or it gives all its attention to one token, which lets no gradient pass."
+        "Gradient times weight of W_Q and W_K, over that of W_V and W_O. Near 0 a head has settled, or its attention "
+        "is stuck on one token."
     )
     ratio = pull(trace["head_grad_norm"].values, trace["head_weight_norm"].values)
     there = head_scores.head_exists(trace)

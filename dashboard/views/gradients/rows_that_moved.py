@@ -86,9 +86,9 @@ def _draw_answer(answer: dict[str, Any]) -> None:
     found = sorted(answer["rows"], key=lambda row: -row["effect"])
     moved = answer["after"] - answer["before"]
     st.caption(
-        f"The update on these {len(found)} rows moved the score from {answer['before']:.4g} to {answer['after']:.4g} "
-        f"({moved:+.2g}). Effect: the score after it, less the score after the same step without the row, exactly. "
-        f"Shares are of the head's gradient, along the sum of all rows. Checked against the run: {answer['same']}."
+        f"The update on these {len(found)} rows moved the score by {theme.signed(moved, theme.digits([moved]))}, to "
+        f"{theme.fmt(answer['after'])}. Effect: the score after the step, minus the score without the row. Shares: of "
+        f"the head's gradient, along the sum of all rows. Checked against the run: {answer['same']}."
     )
     columns: dict[str, list[Any]] = {
         "effect": [row["effect"] for row in found], "row": [_visible(row["text"]) for row in found],

@@ -49,10 +49,11 @@ def _draw(found: ByPeriod, head: Head) -> None:
         st.caption(f"At this step the attention of {label} is not finite.")
         return
     best = int(np.nanargmax(score))
+    mean, most = (theme.fmt(float(one), "induction") for one in (np.nanmean(score), score[best]))
     st.caption(
-        f"Random tokens, then the same again. {label} scores {np.nanmean(score):.2f} on average over {len(score)} "
-        f"period{'s' * (len(score) > 1)} and most, {score[best]:.2f}, at {found.periods[best]}. An induction head "
-        "scores at all of them, a head that looks a fixed number of tokens back at one."
+        f"Random tokens, then the same again. {label} scores {mean} on average over {len(score)} "
+        f"period{'s' * (len(score) > 1)} and most, {most}, at {found.periods[best]}. An induction head scores at all "
+        "of them, a head that looks a fixed number of tokens back at one."
     )
     columns = {"period": found.periods, "score": score, "control": control, "uniform attention": found.uniform}
     listed = {name: values.tolist() for name, values in columns.items()}

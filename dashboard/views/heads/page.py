@@ -10,6 +10,7 @@ import streamlit as st
 from dashboard import loading, navigation, state, theme
 from dashboard.loading import head_scores, prompt_attention, recorded_prompts
 from dashboard.shared import choosers, patterns, prompts, switches
+from dashboard.shared.answer import draw_answer
 from dashboard.shared.comparing import choose_other, draw_comparison
 from dashboard.shared.export.page_file import draw_taking
 from dashboard.shared.guesses import draw_next
@@ -19,6 +20,7 @@ from dashboard.stage import heads, timeline
 from dashboard.theme import unmarked
 from dashboard.views.heads.by_period import draw_induction
 from dashboard.views.heads.finder import choose_heads, draw_found
+from dashboard.views.heads.head_answer import answer
 from dashboard.views.heads.token_view import draw_reading
 from dashboard.views.heads.why_here import draw_why
 from tracer.measures import HEAD_MEASURES
@@ -98,6 +100,8 @@ def _draw(run: Run, measure: str, steps: list[int], read: Read) -> None:
         return read(step, shown.off)
 
     focus = choosers.focus(trace, shown.step)
+    with st.container(key="of_a_step"):
+        draw_answer(answer(run, trace, shown, before, measure, focus))
     draw_comparison(run, shown, see, focus)
     draw_next(run, shown, before)
     long, tall = patterns.is_long(shown), len(shown.causal) > TALL
@@ -155,12 +159,9 @@ def _draw_atlas(
     what = "token" if run.about.d_vocab is not None else "position"
     with st.container(key="atlas_said"):
         if shown.off:
-            writes = "they write" if len(shown.off) > 1 else "it writes"
             last = min(layer for layer, _ in shown.off) == len(shown.causal) - 1
-            then = "In the last layer no pattern can change; what the model says can" if last else (
-                "Every later pattern is computed anew")  # fmt: skip
-            st.caption(f"Without {switches.named(shown.off)}: {writes} nothing. {then}. Numbers and roles were "
-                       "recorded with every head on.")  # fmt: skip
+            then = "No pattern can change after the last layer" if last else "Later patterns are computed anew"
+            st.caption(f"What is off writes nothing. {then}. Numbers and roles were recorded with every head on.")
         else:
             with st.container(key="atlas_how"):
                 st.caption(f"A tile is a head: each row is a {what}, each column a {what} that it may look at. "

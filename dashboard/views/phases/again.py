@@ -22,8 +22,7 @@ def draw_again(run: Run, phase: Curve) -> None:
         st.caption(theme.unmarked(part))
         return
     st.caption(
-        f"{theme.unmarked(part.cost(1))}. What comes out is a run of its own, equal to this one to the bit on the "
-        f"same machine, which it checks."
+        f"{theme.unmarked(part.cost(1))}. It becomes a run of its own, checked to be equal to this one bit for bit."
     )
     with st.container(horizontal=True):
         closer.draw_button(part, "Train it again, every step recorded", "replay")

@@ -1,4 +1,4 @@
-"""Cached courses of runs: their curves with their changes, pictures of the loss by position, and what heads undo.
+"""Cached pictures of the loss by position, and what heads undo.
 
 As in `loading`: keyed by run, step and what was asked, and torch is only imported inside.
 """
@@ -13,61 +13,16 @@ import streamlit as st
 from dashboard import loading
 from dashboard.loading import ablation
 from dashboard.loading.kept import AS_RECORDED, OF_A_STEP
-from dashboard.shared.asking import is_wished
-from tracer.analysis import training_curves, undoing
-from tracer.analysis.training_curves import Curve, Reads
+from tracer.analysis import undoing
 from tracer.analysis.undoing import Undoing
 from tracer.measures import change_points
 from tracer.measures.aliases import Head
 from tracer.store import Run, nearest_row
 
-CHEAP_BYTES = 4e8
-"""Weights that are read unasked for K-composition: about a second."""
 CHEAP_FLOPS = 4e10
 """Forward passes that are run unasked for the effects of every head: about two seconds on one core."""
 ROWS = 16
 """Sequences of held-out text, as most runs keep."""
-
-
-def may_read(run: Run) -> bool:
-    """May the weights of every snapshot be read: because they are small, or because the reader said so?"""
-    return 4 * run.meta["n_params"] * len(run.steps) <= CHEAP_BYTES or is_wished(wish(run))
-
-
-def wish(run: Run) -> str:
-    return f"composition of {run.dir.resolve()}"
-
-
-def curves(run: Run) -> list[Curve]:
-    """`tracer.analysis.training_curves.course`, with K-composition where the model has it and may be read."""
-    return _curves(run, training_curves.readable(run) and may_read(run), len(run.steps))
-
-
-@st.cache_data(max_entries=32, show_spinner="Reading the course of the run …", hash_funcs=AS_RECORDED)
-def _curves(run: Run, with_weights: bool, n_steps: int) -> list[Curve]:
-    return training_curves.course(loading.trace(run), _reads(run) if with_weights else None)
-
-
-def _reads(run: Run) -> Reads | None:
-    """K-composition at every snapshot, None where none can be read; what was read before is not read again."""
-    import torch
-
-    torch.set_num_threads(1)  # as in `loading.model`: every rerun is a new thread
-    reel = _reel(run)
-    try:
-        for step, scores in training_curves.compositions(run, [step for step in run.steps if step not in reel]):
-            reel[step] = scores
-    except ValueError:  # a damaged tokenizer: no model can be made, the curves of the trace are whole
-        return None
-    steps = [step for step in run.steps if step in reel]
-    if not steps:
-        return None
-    return Reads(steps, np.stack([reel[step] for step in steps]), training_curves.by_chance(run, steps[0]))
-
-
-@st.cache_resource(max_entries=16, show_spinner=False, hash_funcs=OF_A_STEP)
-def _reel(run: Run) -> dict[int, np.ndarray]:
-    return {}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ Window = tuple[int, int, int, int, int]
 WARM = "warm-up ends"
 LANE, FOOT = 76, 48
 """Pixels of a lane with its name, and below all of them."""
-BAND, NAME = 0.58 * LANE, 10
+BAND, NAME = 0.58 * LANE, 12
 """Those of its curve alone, and of the name of a mark."""
 CLOSE = 0.3
 """Of a band's height: nearer to each other, the least and the greatest value of a curve have no room for their labels,
@@ -71,7 +71,7 @@ def timeline(
             ends = band
         figure.layout[f"yaxis{axis[1:]}"] = {
             "domain": [top - 0.94 / n, top - 0.36 / n], "tickvals": sorted(set(ends)), "tickformat": ".3g",
-            "tickfont": {"size": 10}, "showgrid": False, "zeroline": False, "fixedrange": True,
+            "tickfont": {"size": 11}, "showgrid": False, "zeroline": False, "fixedrange": True,
         }  # fmt: skip
         if near := _near(marks[i], ends) if marks else {}:
             lowest, highest = min(*ends, *near.values()), max(*ends, *near.values())
@@ -85,8 +85,8 @@ def timeline(
                 line = {"color": ink.text, "width": 1, "dash": "dot"}
                 shapes.append(dict(type="line", layer="below", line=line, x0=0, x1=1, y0=value, y1=value, **level))
                 texts.append(dict(
-                    text=f"{plain(mark)} {value:.3g}", x=1, xanchor="right", y=value, yanchor="middle",
-                    yshift=raised[mark] - heights[mark], showarrow=False, font={"size": 9}, borderpad=0,
+                    text=f"{plain(mark)} {theme.fmt(value)}", x=1, xanchor="right", y=value, yanchor="middle",
+                    yshift=raised[mark] - heights[mark], showarrow=False, font={"size": 11}, borderpad=0,
                     bgcolor=ink.page, **level,  # else its own line strikes it through
                 ))  # fmt: skip
         if window:
@@ -105,8 +105,16 @@ def timeline(
             ]  # fmt: skip
         name = f"{f'<b>{number}</b>  ' if number else ''}{plain(label)}{f' ({unit})' if unit else ''}"
         where = len(x) - 1 if step is None else max(0, int(np.searchsorted(x, step, "right")) - 1)
-        now = f"<b>{y[where]:.3g}</b>".replace("-", "−") if len(y) and np.isfinite(y[where]) else ""
-        place = {"xref": "paper", "yref": f"{axis} domain", "y": 1.05, "yanchor": "bottom", "showarrow": False}
+        now = f"<b>{theme.fmt(float(y[where]))}</b>" if len(y) and np.isfinite(y[where]) else ""
+        place = {
+            "xref": "paper",
+            "yref": f"{axis} domain",
+            "y": 1.05,
+            "yanchor": "bottom",
+            "showarrow": False,
+            "bgcolor": ink.page,
+            "borderpad": 0,
+        }  # no line runs through it
         texts += [
             dict(text=name, x=0, xanchor="left", **place),
             dict(text=now, x=1, xanchor="right", font={"size": 12}, **place),
@@ -122,7 +130,7 @@ def timeline(
         texts.append(
             dict(
                 text=WARM, x=np.log10(at) if log_x else at, xref="x", xanchor="left", y=0, yref="paper",
-                yanchor="bottom", showarrow=False, font={"size": 10},
+                yanchor="bottom", showarrow=False, font={"size": 11}, bgcolor=ink.page,
             )
         )  # fmt: skip
     figure.update_layout(shapes=shapes, annotations=texts)
@@ -133,7 +141,8 @@ def timeline(
         height=LANE * n + FOOT, showlegend=False, hovermode="x",
         hoverdistance=-1, margin={"l": 48, "r": 8, "t": 4, "b": FOOT},
     )  # fmt: skip
-    step_axis(figure, log_x, anchor="free", position=0)
+    span = [find(x[at] for x, _ in series if len(x)) for find, at in ((min, 0), (max, -1))] if n else None
+    step_axis(figure, log_x, span, anchor="free", position=0)
     return figure
 
 
@@ -203,7 +212,7 @@ def surface(
         title={"text": f"{label} (nats)", "font": {"size": 13}, "x": 0, "xref": "paper", "y": 0.98},
         margin={"l": 52, "r": 8, "t": 32, "b": 44},
     )  # fmt: skip
-    step_axis(figure, log_x, showgrid=False)
+    step_axis(figure, log_x, steps[[0, -1]], showgrid=False)
     figure.update_yaxes(
         type="log", tickvals=powers, ticktext=[str(p) for p in powers], showgrid=False,
         title={"text": "position (log)", "font": {"size": 12}}, range=[np.log10(0.75), np.log10(n + 0.5)],

@@ -30,14 +30,12 @@ def draw_surfaces(run: Run, phase: Curve | None) -> None:
             **state.control("surface_box", shown, lambda one: state.update(since=one == "since")),
         )  # fmt: skip
         less = ends[0] if since else None
-    stripes = "the change since a step takes it off."
-    if less is not None:
-        stripes = "what is left here is what changed, in colours that span what came after."
     st.caption(
-        "On held-out text; the position is the number of tokens that the model has read. The same few texts at every "
-        f"step: a stripe that runs through all steps is a hard or an easy token, not the model; {stripes} Slope below "
-        f"0: more context helps. {'Dashed: the window of the phase. ' if ends else ''}Source: {SOURCE}."
-    )
+        "On held-out text; position: how many tokens the model has read. Slope below 0: more context helps."
+        f"{' Dashed: the window of the phase.' if ends else ''}",
+        help="The same few texts at every step: a stripe through all steps is a hard or an easy token, which the "
+             f"change since a step takes off. Source: {SOURCE}.",
+    )  # fmt: skip
     taken = f", less step {less:,}" if less is not None else ""
     named = {"loss": f"Loss{taken}", "slope": f"d loss / d ln(position){taken}"}
     for column, (quantity, label) in zip(st.columns(2, gap="large"), named.items(), strict=True):
@@ -67,17 +65,17 @@ def draw_path(run: Run, fall: Curve | None, phase: Curve | None) -> None:
     since, why = 0, ""
     if end and data.path(run, end) is not None:
         since = end if _choose_part(run, end, ends) == "late" else 0
-        why = f" By step {end:,} the loss has fallen, a fall so large that it hides what follows."
+        why = f" By step {end:,} the loss has fallen, so far that it hides what follows."
     picture, words = st.columns([8, 5], gap="large")
     with words:
         st.caption(
-            "Each point is the loss by position at one step, on the first two principal components of all of them; "
-            "each axis has its own scale. A bend of the path is a change of what the model learns."
+            "A point is the loss by position at one step, on the first two principal components of all steps. A bend "
+            "is a change in what the model learns."
             f"{why}{' Thick: the window of the phase.' if ends else ''}"
         )
         st.caption(
-            "Source: Olsson et al. 2022, who take the losses of single tokens; these are means over texts, one number "
-            "a position. Where the components hold a small share of the variance, much of what moved is not seen."
+            "Source: Olsson et al. 2022, with single tokens; these are means over texts. Where the components hold a "
+            "small share of the variance, much of the movement is not seen."
         )
     found = data.path(run, since)
     with picture:

@@ -28,27 +28,14 @@ STYLE = """<style>
 </style>"""
 
 
-NONE = "**No induction head stands out**: no head's induction score is above its control, which does without a repeat."
-
-
-def draw_order(
-    found: list[Curve],
-    changed: list[Curve],
-    warmup: float | None = None,
-    none_stands_out: bool = False,
-    smeared_keys: bool = False,
-) -> None:
-    """The verdict on the two heads of an induction circuit, then every change in order, then what is no event.
-
-    `warmup` is the step at which the learning rate was full. `none_stands_out`: induction was measured, and is none.
-    `smeared_keys`: each key is mixed with that of the token before.
-    """
+def draw_order(found: list[Curve], changed: list[Curve], warmup: float | None = None) -> None:
+    """Every event in order, then what is none; `warmup` is the step at which the learning rate was full."""
     st.header("Order of events", anchor=False)
-    if said := NONE if none_stands_out else circuit(found, smeared_keys):
-        st.markdown(said)
+    for words in filter(None, (weak(curve) for curve in found if curve.name in SCORES)):
+        st.caption(words)
     rows = ['<li class="head">Step (95 % interval)</li>'] * bool(changed)
     rows += [
-        f'<li><span class="n">{i + 1}</span><span class="when">{dated(curve)}</span><b>{escape(curve.label)}</b>'
+        f'<li><span class="n">{i + 1}</span><span class="when">{dated(curve)}</span><b>{escape(curve.happens)}</b>'
         f"<small>{escape(sureness(changed, i))}</small></li>"
         for i, curve in enumerate(changed)
     ]
@@ -62,8 +49,6 @@ def draw_order(
         if labels := [c.label for c in still if (len(c.steps) >= FEWEST) == enough]:
             rows.append(f'<li class="none">{words}: {escape(", ".join(labels))}.</li>')
     rows += [f'<li class="none">{escape(words)}</li>' for words in no_events(found, warmup)]
-    if not changed and (n := points(found)) >= FEWEST:
-        st.markdown(f"**No event**: among {n} recorded steps the detector found no curve that changed.")
     st.html(f'{STYLE}<ol class="events">{"".join(rows)}</ol>')
 
 
@@ -95,46 +80,62 @@ def basis(found: list[Curve]) -> str:
     return f"No date is finer than the recording interval, {apart} steps; {n} records{but}."
 
 
-def circuit(found: list[Curve], smeared_keys: bool = False) -> str:
-    """Did the previous-token head come before the induction head? Markdown, empty without both; says if one is weak.
+def answer(
+    found: list[Curve], changed: list[Curve], none_stands_out: bool = False, smeared_keys: bool = False
+) -> str:  # fmt: skip
+    """What came first, in a sentence of Markdown: of an induction circuit its two heads, else of whatever changed.
 
-    With `smeared_keys` an induction head may do without one.
+    `none_stands_out`: induction was measured, and is none. `smeared_keys`: each key is mixed with that of the token
+    before, so an induction head may do without an earlier one.
     """
-    said = _came_first(found, smeared_keys)
-    words = [weak(curve) for curve in found if curve.name in SCORES] if said else []
-    return " ".join(part for part in (said, *words) if part)
+    n = points(found)
+    if n < FEWEST:
+        return f"Too few recorded steps ({n}) to say when anything changed: it takes {FEWEST} at least."
+    if none_stands_out:
+        return "No induction head stands out: no induction score is above its control."
+    if not changed:
+        return f"Nothing changed suddenly: {n} recorded steps hold no event."
+    if said := _came_first(found, smeared_keys):
+        return said
+    how_many = f"First of {len(changed)} events" if len(changed) > 1 else "One event"
+    return f"{how_many}: {happened(changed[0])}."
+
+
+def happened(curve: Curve) -> str:
+    """An event with its date, as Markdown: "L1H2 begins to copy at step 600 (575–625)"."""
+    assert curve.change is not None
+    at = curve.change
+    return f"{theme.unmarked(curve.happens)} at step {at.midpoint:,} ({at.low:,}–{at.high:,})"
 
 
 def weak(curve: Curve) -> str:
     """That the head of a score is the strongest, and still below what such heads are called by; empty if it is not."""
     if not curve.ends_at <= THRESHOLD:
         return ""
-    return f"**Weak**: {lower(curve.label)} ends at {curve.ends_at:.2f}; heads are called so above {THRESHOLD:g}."
+    ends = theme.fmt(curve.ends_at, curve.name)
+    return f"**Weak**: {lower(curve.label)} ends at {ends} (such heads score above {THRESHOLD:g})."
 
 
 def _came_first(found: list[Curve], smeared_keys: bool) -> str:
+    """Of the two heads of an induction circuit; empty without both."""
     by_name = {curve.name: curve for curve in found}
     one, two = by_name.get("previous_token"), by_name.get("induction")
     if one is None or two is None:
         return ""
+    reader, read = (theme.head_label(*curve.heads[0]) for curve in (two, one))
     if not may_feed(one, two):
         if smeared_keys:
-            return (
-                f"**No earlier head needed**: each key is mixed with that of the token before (smear=keys), so "
-                f"{lower(two.label)} can do without one."
-            )
-        return f"**No circuit**: {lower(two.label)} is in no later layer than {lower(one.label)}, so it cannot read it."
+            return f"{reader} needs no earlier head: each key is mixed with that of the token before (smear=keys)."
+        return f"No circuit: {reader} cannot read {read}, which is in no earlier layer."
     if one.change is None or two.change is None:
-        whys = {one.label: one.undated, two.label: two.undated}
         never = [lower(curve.label) for curve in (one, two) if curve.change is None and not curve.undated]
-        parts = [f"no change was found of {' and '.join(never)}"] * bool(never)
-        parts += [f"{lower(label)} is not dated ({why})" for label, why in whys.items() if why]
-        return f"**Cannot be said**: {'; '.join(parts)}."
+        parts = [f"{' and '.join(never)} did not change suddenly"] * bool(never)
+        parts += [f"{lower(curve.label)} has no date ({curve.undated})" for curve in (one, two) if curve.undated]
+        return f"Order not known: {'; '.join(parts)}."
     known = order(one, two)
     if known == "overlap":
-        both = f"{lower(one.label)} and {lower(two.label)}"
-        return f"**The order is not known**: the 95 % intervals of {both} overlap."
-    return f"{one.label} changed **{known}** {lower(two.label)}: their 95 % intervals do not overlap."
+        return f"Order not known: {happened(one)}, {happened(two)}."
+    return f"{happened(one)}, {known} {happened(two)}."
 
 
 def dated(curve: Curve) -> str:
@@ -159,10 +160,10 @@ def sureness(changed: list[Curve], i: int) -> str:
 
 
 def by_unit(changed: list[Curve]) -> str:
-    """The pairs of changes, by their numbers, of which the unit decides what came first."""
+    """The pairs of changes, by their numbers, whose order differs between units."""
     n = range(len(changed))
     pairs = [f"{i + 1} and {j + 1}" for i in n for j in n[i + 1 :] if order(changed[j], changed[i]) == "units"]
-    return f"The unit decides the order of {'; '.join(pairs)}." if pairs else ""
+    return f"Which came first depends on how it is measured: {'; '.join(pairs)}." if pairs else ""
 
 
 def window(curve: Curve) -> str:

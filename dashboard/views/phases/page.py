@@ -9,8 +9,9 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading, state
-from dashboard.loading import head_scores, replays
+from dashboard.loading import changes, head_scores, replays
 from dashboard.shared import choosers
+from dashboard.shared.answer import draw_answer
 from dashboard.shared.asking import asked
 from dashboard.shared.comparing import choose_several
 from dashboard.shared.glossary import terms
@@ -19,7 +20,7 @@ from dashboard.stage import heads
 from dashboard.views.phases import data, figures
 from dashboard.views.phases.again import draw_again
 from dashboard.views.phases.losses import draw_path, draw_surfaces, go
-from dashboard.views.phases.order import basis, draw_order, window
+from dashboard.views.phases.order import answer, basis, draw_order, window
 from dashboard.views.phases.rows_behind import draw_rows_behind
 from dashboard.views.phases.seeds import alike, draw_seeds
 from dashboard.views.phases.undoing import draw_undoing
@@ -83,33 +84,27 @@ def _draw(run: Run, compared: list[Run]) -> None:
     trace = choosers.recorded(run)
     if trace is None:
         return
-    found = data.curves(run)
+    found = changes.curves(run)
     if not found:
         st.info("Nothing that this page reads was measured in this run.")
         return
     changed, warmup = events(found), training_curves.warmed_up(trace)
+    none = head_scores.holds(trace, "induction") and training_curves.strongest(trace) is None
+    smeared = run.can("recipe") and run.config.model.smear == "keys"
     rows = trace.sizes["step"]
-    if rows < FEWEST:
-        more = "" if run.why_not("recipe") else " `--record.every` records more often."
-        st.info(
-            f"Too few recorded steps ({rows}) to say when anything changed: it takes {FEWEST} at least.{more}",
-            icon=":material/hourglass_top:",
-        )
-    elif run.live:
-        st.caption(
-            "The run goes on, and so do these dates: what is a slope now may be a change when more has been recorded."
-        )
+    few = rows < FEWEST and not run.why_not("recipe")
+    draw_answer(answer(found, changed, none, smeared), "`--record.every` records more often." if few else None)
+    if run.live and rows >= FEWEST:
+        st.caption("The run goes on: more records may move these dates.")
     left, right = st.columns([9, 5], gap="large")
     with left:
         st.header("Every curve on one axis", anchor=False)
         _draw_timeline(run, found, changed, warmup)
         if training_curves.readable(run):
-            asked(data.wish(run), "Measure K-composition", key="ask_composition", at_once=data.may_read(run),
+            asked(changes.wish(run), "Measure K-composition", key="ask_composition", at_once=changes.may_read(run),
                   help="Reads the weights of every snapshot, of which there are many in this run.")  # fmt: skip
     with right:
-        none = head_scores.holds(trace, "induction") and training_curves.strongest(trace) is None
-        smeared = run.can("recipe") and run.config.model.smear == "keys"
-        draw_order(found, changed, warmup, none_stands_out=none, smeared_keys=smeared)
+        draw_order(found, changed, warmup)
         with st.expander("How is this measured?"):
             st.markdown(basis(found))
             st.markdown(HOW)

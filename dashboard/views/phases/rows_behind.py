@@ -95,9 +95,9 @@ def _draw_answer(run: Run, name: str) -> None:
     with left:
         _draw_rows(told)
         st.caption(
-            f"Effect: the score with the row, less without it, right after its update, to first order; exactly, at "
-            f"step {step:,}, it is {slope:.2f} times that (correlation {alike:.2f}). What a row prepares for later "
-            f"steps is not in it."
+            f"Effect: the score right after an update with the row, minus without it, to first order. The exact effect "
+            f"at step {step:,} is {theme.fmt(slope)} times that (correlation {theme.fmt(alike)}). What a row prepares "
+            f"for later steps is left out."
         )
     with right:
         if "curve" in told:

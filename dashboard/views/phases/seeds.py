@@ -6,9 +6,9 @@ from html import escape
 
 import streamlit as st
 
-from dashboard import loading
+from dashboard import loading, theme
+from dashboard.loading import changes
 from dashboard.loading.run_summaries import settings_of
-from dashboard.views.phases import data
 from dashboard.views.phases.order import interval, lower
 from tracer.analysis.order_over_seeds import LEVEL, LINKS, least_p, precedence, seeds_needed
 from tracer.analysis.seeds import Seeds, no_seeds
@@ -43,7 +43,7 @@ def draw_seeds(run: Run, found: list[Curve], compared: list[Run]) -> None:
     courses = {run.name: found}
     for other in compared:
         try:
-            courses[other.name] = data.curves(other)
+            courses[other.name] = changes.curves(other)
         except (ValueError, OSError) as error:
             st.text(f"{other.name}: {error}")
     if len(courses) > 1:
@@ -130,7 +130,7 @@ def said(runs: list[list[Curve]]) -> str:
         left = f" Left out: {found.no_circuit}, whose two heads are no circuit." if found.no_circuit else ""
         if found.known:
             low, high = (f"{share:.0%}".removesuffix("%") for share in found.interval)
-            chance = f"95 % interval of the share: {low} to {high} %; p = {found.p(len(LINKS)):.2g}"
+            chance = f"95 % interval of the share: {low} to {high} %; p = {theme.fmt(found.p(len(LINKS)))}"
             words.append(f"{link}: in **{found.before} of {found.known}** runs ({chance}).{rest}{left}")
         elif found.unknown:
             where = f"any of {found.unknown} runs" if found.unknown > 1 else "the one run that has both"
@@ -144,10 +144,10 @@ def said(runs: list[list[Curve]]) -> str:
         runs_are = f"{most} run{'s' * (most > 1)}"
         if least > LEVEL:
             shows = (
-                f"**{runs_are} can't show an order**: if all agreed, p would still be {least:.2g}. It takes "
+                f"**{runs_are} can't show an order**: if all agreed, p would still be {theme.fmt(least)}. It takes "
                 f"{seeds_needed(len(LINKS))} that agree."
             )
         else:
-            shows = f"If all {runs_are} agreed, p would be {least:.2g}."
+            shows = f"If all {runs_are} agreed, p would be {theme.fmt(least)}."
         words.append(f"\n{shows} p: exact sign test over runs, times the {len(LINKS)} orders compared.")
     return "\n".join(words)

@@ -33,12 +33,12 @@ def draw_undoing(run: Run, trace: xr.Dataset, phase: Curve) -> None:
         st.caption("This run kept no two snapshots around the window, so there is nothing to compare.")
         return
     st.caption(
-        f"d points from the losses at step {start:,} to those at step {end:,}, by position, and has length 1: the "
-        f"before-and-after vector of Olsson et al. 2022, theirs of single tokens, this one of means by position. A "
-        f"head is switched off at step {end:,} (zero ablation), and the number is the change in loss along d, their "
-        f"dot product. **Below 0 it undoes the phase**, as induction heads do there; any head "
-        f"that the text needs does so a little. At 0 it has nothing to do with the phase."
-    )
+        f"The number: change in loss along d with the head off at step {end:,} (zero ablation). **Below 0 it undoes "
+        f"the phase**; near 0 it has nothing to do with it.",
+        help=f"d points from the losses at step {start:,} to those at step {end:,}, by position, and has length 1: the "
+             f"before-and-after vector of Olsson et al. 2022, of means by position instead of single tokens. Any head "
+             f"that the text needs undoes a little.",
+    )  # fmt: skip
     everyone = [(int(layer), int(head)) for layer, head in np.argwhere(head_scores.head_exists(trace))]
     whole = f"undoing of {run.dir.resolve()}"
     heads = everyone if data.cheap(run, len(everyone)) or is_wished(whole) else [focus]
@@ -71,7 +71,10 @@ def _draw_dots(found: Undoing, heads: list[tuple[int, int]], trace: xr.Dataset, 
         scale=theme.Scale("Along d", "nats", -far, far, "change", 2),
     )  # fmt: skip
     draw(picture, key="undoing", on_change=state.focus_on)
-    best, moved = int(found.dots.argmin()), f"The phase itself moved the losses by {found.distance:.2f} nats along d"
+    best, moved = (
+        int(found.dots.argmin()),
+        f"The phase moved the losses by {theme.fmt(found.distance, 'loss')} nats along d",
+    )
     if found.dots[best] < 0:
         back = f"{theme.head_label(*heads[best])} off takes {-found.dots[best] / found.distance:.0%} of that back"
         st.caption(f"{moved}. {back}; heads that do the same work stand in for each other.")

@@ -64,18 +64,18 @@ def _points(trace: xr.Dataset, each: xr.Dataset | None, name: str) -> xr.Dataset
 
 def thinned(each: Mapping[str, xr.Dataset]) -> str:
     many = any(found.sizes["step"] > 2 * PARTS for found in each.values())
-    return f" Drawn: of each {PARTS}th part, the least and the greatest." if many else ""
+    return f" Drawn: lowest and highest of each 1/{PARTS} of the run." if many else ""
 
 
 def bands(traces: dict[str, xr.Dataset], names: dict[str, str]) -> str:
     if any(SEEDS in trace.attrs for trace in traces.values()):
         return " Bands: from the lowest to the highest seed."
     recorded = any(margins(trace, name) is not None for trace in traces.values() for name in names)
-    return " Bands: 95 % intervals over the texts that it is a mean of." if recorded else ""
+    return " Bands: 95 % intervals over texts." if recorded else ""
 
 
 def dashed(traces: dict[str, xr.Dataset], names: dict[str, str]) -> str:
-    return f" A colour a run; dashed is {next(iter(names.values()))}." if len(traces) > 1 else ""
+    return f" One colour per run; dashed: {next(iter(names.values()))}." if len(traces) > 1 else ""
 
 
 def end_of(trace: xr.Dataset, name: str, sign: int) -> np.ndarray:

@@ -51,6 +51,6 @@ def draw_heads(run: Run, trace: xr.Dataset, beside: Run | None) -> None:
 def _choose_measure(run: Run, names: list[str]) -> str:
     measure = choosers.measure_in_force(names)
     return st.selectbox(
-        "Beside the entropy", names, format_func=lambda name: choosers.measure_of(run, name).label,
+        "Second measure", names, format_func=lambda name: choosers.measure_of(run, name).label,
         **state.control("training_measure_box", measure, lambda name: state.update(measure=name)),
     )  # fmt: skip

@@ -42,9 +42,9 @@ def draw_facts(
         on_text = "Loss on text" if about.why_not("training") else "Held-out loss"
         for label, name in (("Training loss", "train_loss"), (on_text, "val_loss")):
             if head_scores.holds(trace, name):
-                loss, of = _latest(trace, each.get(run.name), name, row)
+                loss, of = latest(trace, each.get(run.name), name, row)
                 perplexity = float(training_curves.perplexity(loss))
-                said = f"perplexity {_loss(perplexity, digits=1)}" if perplexity < LARGE else "perplexity above 10⁶"
+                said = f"perplexity {theme.fmt(perplexity)}" if perplexity < LARGE else "perplexity above 10⁶"
                 earlier = f"at step {of:,}" if of != int(trace["step"][row]) else ""
                 other = _other_loss(beside, each, name, chosen)
                 _fact(label, _loss(loss), other or earlier or (said if nats else None))
@@ -56,7 +56,7 @@ def draw_facts(
         _draw_pace(run, trace, about)
 
 
-def _latest(trace: xr.Dataset, each: xr.Dataset | None, name: str, row: int) -> tuple[float, int]:
+def latest(trace: xr.Dataset, each: xr.Dataset | None, name: str, row: int) -> tuple[float, int]:
     """The last value up to this row and its step: a loop that others wrote may end after its last batch."""
     step = int(trace["step"][row])
     found = each if each is not None and head_scores.holds(each, name) else trace
@@ -70,7 +70,7 @@ def _other_loss(
     if beside is None or not head_scores.holds(beside[1], name):
         return ""
     run, trace = beside
-    loss, _ = _latest(trace, each.get(run), name, nearest_row(trace["step"].values, chosen))
+    loss, _ = latest(trace, each.get(run), name, nearest_row(trace["step"].values, chosen))
     return f"{theme.unmarked(run)}: {_loss(loss)}"
 
 
@@ -118,8 +118,8 @@ def _fact(label: str, value: str, detail: str | None, width: int = 168) -> None:
     st.metric(label, value, detail, delta_color="off", delta_arrow="off", width=width)
 
 
-def _loss(value: float, digits: int = 3) -> str:
-    return f"{value:.{digits}f}" if abs(value) < 1e4 else theme.fmt(value)
+def _loss(value: float) -> str:
+    return theme.fmt(value, "loss" if abs(value) < 1e4 else "")
 
 
 def _duration(seconds: float) -> str:
@@ -156,7 +156,7 @@ def draw_divergence(run: Run) -> None:
         )
     if found.get("cause") not in ("weight", "loss", "gradient"):  # of these `how` says it
         lines += [f"{label}: {theme.unmarked(text)}." for label, text in _advice(run).texts().items()]
-    st.error("  \n".join(lines), icon=":material/error:", title="This run diverged")
+    st.error("  \n".join(lines), icon=":material/error:")
     if found.get("how"):
         st.text(str(found["how"]))
     if first and first.get("layer") is not None and first.get("head") is not None:

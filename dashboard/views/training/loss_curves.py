@@ -54,7 +54,7 @@ def draw_loss(run: Run, traces: dict[str, xr.Dataset], each: dict[str, xr.Datase
     label = "Perplexity" if shown == "perplexity" else "Loss"
     unit = "nats" if nats and shown != "perplexity" else ""
     known = {name: loss for name, loss in run.meta.get("references", {}).items() if nats and name != UNIFORM}
-    guess = _guess(run) if nats else None
+    guess = uniform_guess(run) if nats else None
     chance = None if guess is None else float(lift(guess))
     names = LOSSES if run.can("training") else LOSSES | {"val_loss": "text"}
     marks = tuple((name, float(lift(loss))) for name, loss in known.items())
@@ -62,7 +62,7 @@ def draw_loss(run: Run, traces: dict[str, xr.Dataset], each: dict[str, xr.Datase
     draw_lines(traces, names, "loss", scale, lift=lift, each=each)
 
 
-def _guess(run: Run) -> float | None:
+def uniform_guess(run: Run) -> float | None:
     """The loss of a uniform guess, in nats: over what its source says that it is over, else over the vocabulary."""
     return run.meta.get("references", {}).get(UNIFORM, choosers.scale("val_loss", run).chance)
 
@@ -84,9 +84,7 @@ def draw_copying(run: Run, traces: dict[str, xr.Dataset]) -> None:
 
 def draw_context(traces: dict[str, xr.Dataset]) -> None:
     st.header("Use of context", anchor=False)
-    st.caption(
-        f"How much a long context helps compared with a tenth of it (below 0: it helps).{bands(traces, CONTEXT)}"
-    )
+    st.caption(f"How much a long context helps compared with a short one (below 0: it helps).{bands(traces, CONTEXT)}")
     scale = theme.Scale(MEASURES["icl_score"].label, "nats", chance=0.0, mark="no use of context")
     draw_lines(traces, CONTEXT, "context", scale)
 
@@ -96,7 +94,7 @@ def draw_positions(run: Run, traces: dict[str, xr.Dataset], step: int | None) ->
     st.header("Loss by position", anchor=False)
     held = {name: trace for name, trace in traces.items() if head_scores.holds(trace, "loss_by_position")}
     if len(held) > 1:
-        st.caption("At the chosen step: the further right, the more the model has read.")
+        st.caption("At the chosen step: further right, the model has read more.")
         found = {
             name: trace["loss_by_position"].values[nearest_row(trace["step"].values, step)]
             for name, trace in held.items()
@@ -112,7 +110,7 @@ def draw_positions(run: Run, traces: dict[str, xr.Dataset], step: int | None) ->
         st.caption("The loss counts one position alone: there it is the held-out loss.")
         return
     at = "At" if name == run.name else f"Of {theme.unmarked(name)}, at"
-    st.caption(f"{at} the chosen step and on the way: the further right, the more the model has read.")
+    st.caption(f"{at} the chosen step and at earlier ones: further right, the model has read more.")
     chosen = nearest_row(steps, step)
     loss = trace["val_loss"].values if head_scores.holds(trace, "val_loss") else values.mean(axis=1)
     drawn = sorted({*rows.stages(loss, POSITION_LINES - 1), chosen})
@@ -128,7 +126,7 @@ def draw_positions(run: Run, traces: dict[str, xr.Dataset], step: int | None) ->
 
 def _draw_by_position(run: Run | None, blob: bytes, n_groups: int | None = None) -> None:
     """`run`: whose uniform guess is marked, none where its losses are not among these."""
-    chance = None if run is None else _guess(run)
+    chance = None if run is None else uniform_guess(run)
     picture = curves.picture(
         blob, selectable=False, n_groups=n_groups, x_label="position", height=HEIGHT,
         scale=theme.Scale("Loss", "nats", chance=chance, mark="uniform guess"),

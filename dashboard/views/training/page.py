@@ -10,6 +10,7 @@ import streamlit as st
 from dashboard import loading, state, theme
 from dashboard.loading import head_scores, replays
 from dashboard.shared import choosers
+from dashboard.shared.answer import draw_answer
 from dashboard.shared.comparing import choose_several
 from dashboard.stage import heads
 from dashboard.views.training.curve_lines import draw_lines, thinned
@@ -25,6 +26,7 @@ from dashboard.views.training.loss_curves import (
     draw_positions,
 )
 from dashboard.views.training.own_charts import draw_own
+from dashboard.views.training.run_answer import answer
 from dashboard.views.training.stretch_closer import draw_stretch
 from tracer.analysis.over_seeds import FEWEST, mean_over_seeds
 from tracer.measures import MEASURES
@@ -61,9 +63,9 @@ def page() -> None:
 
 def _draw(run: Run, compared: list[Run]) -> None:
     """Everything below the stage; this is what a live run draws again."""
-    draw_divergence(run)
     trace = choosers.recorded(run)
     if trace is None:
+        draw_divergence(run)
         return
     traces = {run.name: trace}
     for other in compared:
@@ -71,6 +73,8 @@ def _draw(run: Run, compared: list[Run]) -> None:
     step = state.read().step
     laid_over = next((other for other in compared if other.name in traces), None)
     each = {one.name: found for one in (run, *compared) if (found := loading.updates(one)) is not None}
+    draw_answer(answer(run, trace, each.get(run.name), step))
+    draw_divergence(run)
     draw_facts(run, trace, step, each, None if laid_over is None else (laid_over.name, traces[laid_over.name]))
     _draw_few(run, trace)
     if head_scores.head_measures(trace):
@@ -119,9 +123,8 @@ def _draw_few(run: Run, trace: xr.Dataset) -> None:
     if elsewhere and not run.live and n < FEW and last >= FEW:
         every = max(1, last // 20)
         st.caption(
-            f"Measured at {n} steps only: by itself, measuring takes 1 % of the training time, which is little in a "
-            f"short loop. `every={every}`, given to `tracer.watch` or to the callback, measures at every "
-            f"{'step' if every == 1 else f'{every}th step'}."
+            f"Measured at {n} steps only, to take 1 % of a short training. For more, give `every={every}` to "
+            "`tracer.watch` or to the callback."
         )
 
 
@@ -151,5 +154,5 @@ def _draw_pace(each: dict[str, xr.Dataset]) -> None:
     for column, name in zip(st.columns(2, gap="large"), shown, strict=False):
         with column:
             st.header(MEASURES[name].label, anchor=False)
-            st.caption(f"At every update.{thinned(each)}{' A colour a run.' * (len(each) > 1)}")
+            st.caption(f"At every update.{thinned(each)}{' One colour per run.' * (len(each) > 1)}")
             draw_lines(each, {name: PACE[name]}, name, theme.Scale(MEASURES[name].label, MEASURES[name].unit))

@@ -25,11 +25,9 @@ def draw_stretch(run: Run, step: int | None) -> None:
     middle = min(max(end if step is None else step, begin + half), end - half)
     chosen, button = st.columns([3, 2], gap="large", vertical_alignment="bottom")
     with chosen:
-        first, last = st.slider(
-            "From step, to step", begin, end, (middle - half, middle + half), key=f"stretch_steps_{run.name}"
-        )
+        first, last = st.slider("Steps", begin, end, (middle - half, middle + half), key=f"stretch_steps_{run.name}")
     if first == last:
-        st.caption("One step is no stretch: move one of the ends.")
+        st.caption("Choose two steps: move one of the ends.")
         return
     part = closer.part_of(run, first, last)
     if isinstance(part, str):
@@ -37,5 +35,5 @@ def draw_stretch(run: Run, step: int | None) -> None:
         return
     with button:
         closer.draw_button(part, "Train it again, every step recorded", "replay_stretch")
-    st.caption(f"{theme.unmarked(part.cost(1))}. A run of its own, which is compared with this one to the bit.")
+    st.caption(f"{theme.unmarked(part.cost(1))}. It becomes a run of its own, checked against this one bit for bit.")
     closer.draw_said("replay_stretch")

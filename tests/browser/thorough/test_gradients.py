@@ -17,6 +17,8 @@ CRAMPED = """() => [...document.querySelectorAll('[class*="st-key-me-heads_W_"] 
 
 def test_the_followed_tensor_is_ticked_and_in_the_link(page, server):
     visit(page, f"{server}/gradients?run=toy&quantity=grad_norm&tensor=blocks.1.attn.W_V")
+    unfold = page.locator(".st-key-tensors summary")
+    unfold.click()
     expect(page.locator(TICKED)).to_have_text(re.compile("^L1 W_V"))
     curves = page.locator(".st-key-me-tensor_curves")
     curves.locator("[tabindex='0']").first.focus()
@@ -29,6 +31,7 @@ def test_the_followed_tensor_is_ticked_and_in_the_link(page, server):
     expect(page.locator(TICKED)).to_have_text(re.compile(f"^{re.escape(short)}"))
     page.reload()
     settle(page)
+    unfold.click()
     assert query(page)["tensor"] == [name] and query(page)["quantity"] == ["grad_norm"]
     expect(page.locator(TICKED)).to_have_text(re.compile(f"^{re.escape(short)}"))
 

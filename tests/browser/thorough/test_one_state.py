@@ -35,7 +35,7 @@ SIGNS = {
     "measure": [
         "Colour heads by=Previous-token attention",
         "Rank heads by=Previous-token attention",
-        "Beside the entropy=Previous-token attention",
+        "Second measure=Previous-token attention",
     ],
     "prompt": ["Prompt=3 5 7 3 5"],
     "step": ["Step=20", "step 20"],

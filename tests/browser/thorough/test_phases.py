@@ -6,9 +6,9 @@ import pytest
 from playwright.sync_api import expect
 
 import tracer
-from dashboard.views.phases.order import circuit
+from dashboard.views.phases.order import answer
 from tests.browsing import number, query, settle, spot, tip, visit
-from tracer.analysis.training_curves import course
+from tracer.analysis.training_curves import course, events
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +27,8 @@ def look_closer(page):
 
 def test_the_page_says_what_its_pictures_show(page, server, toy):
     visit(page, f"{server}/phases?run=toy")
-    expect(page.get_by_text(re.sub(r"\*\*", "", circuit(course(toy.trace))).split(",")[0])).to_be_visible()
+    first, *_ = answer(course(toy.trace), events(course(toy.trace))).split(" (")
+    expect(page.get_by_text(first)).to_be_visible()
     folded = page.locator(".st-key-timeline_numbers")
     folded.get_by_text("Show as table").click()
     expect(folded.locator("table tbody tr").first).to_be_attached()

@@ -13,6 +13,7 @@ from tests.browsing import query, settle, tab
 from tracer.analysis import run_prompts
 from tracer.analysis.head_roles import lost_codes, role_codes
 from tracer.analysis.timeline import events_of
+from tracer.analysis.training_curves import course
 from tracer.pictures import scrubber
 from tracer.store import nearest_row
 from tracer.store.layout import Lock
@@ -162,7 +163,7 @@ def test_roles_events_and_guesses_follow_the_film(page, sent, folder):
     run = tracer.open_run(folder / "checkpoints" / "toy")
     line = page.locator(".st-key-next_token .next")
     at_rest, trace = line.inner_text(), run.trace
-    events = events_of(trace)
+    events = events_of(course(trace))
     assert events and max(role_codes(trace)[-1].flat) > 0
     told = set()
     for share in (0.1, 0.5, 0.9):

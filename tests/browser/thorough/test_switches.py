@@ -62,7 +62,7 @@ def test_a_click_on_the_switch(page, server, folder):
     before, places = said(), [atlas.bounding_box(), canvas.bounding_box()]
     expect(page.locator(".st-key-why_said")).to_be_in_viewport()  # its first line, however far down the pattern goes
     atlas.click(position=on_tile(0, 1, places[0]))
-    expect(page.get_by_text("Without L0H1: it writes nothing")).to_be_visible()
+    expect(page.get_by_text("Without L0H1, the loss")).to_be_visible()
     after = said()
     for off, (share, why, _) in ((False, before), (True, after)):
         assert share == pytest.approx(expected[off].attrs["pattern"], abs=2e-6)
@@ -74,11 +74,11 @@ def test_a_click_on_the_switch(page, server, folder):
     page.keyboard.down("Shift")
     atlas.click(position={"x": 30, "y": 60})  # anywhere on a tile
     page.keyboard.up("Shift")
-    expect(page.get_by_text("Without L0H0 and L0H1: they write nothing")).to_be_visible()
+    expect(page.get_by_text("Without L0H0 and L0H1, the loss")).to_be_visible()
     settle(page)
     page.reload()
     settle(page)
-    expect(page.get_by_text("Without L0H0 and L0H1: they write nothing")).to_be_visible()
+    expect(page.get_by_text("Without L0H0 and L0H1, the loss")).to_be_visible()
 
 
 def test_a_click_on_circuits(page, server, folder):
@@ -95,7 +95,7 @@ def test_a_click_on_circuits(page, server, folder):
 
     before, places = said(), [one.bounding_box() for one in (composition, parts, switch.locator("p"))]
     switch.click()
-    expect(page.get_by_text("Without L0H1: it writes nothing")).to_be_visible()
+    expect(page.get_by_text("Without L0H1, the loss")).to_be_visible()
     after = said()
     for (cells, _), model in ((before, run.model()), (after, cut(run.model(), 0, 1))):
         found = tracer.logit_attribution(model, tokens).heads.sel(pos=at).squeeze("batch").values.ravel()
@@ -111,10 +111,10 @@ def test_a_click_on_circuits(page, server, folder):
     assert page.locator(".bipartite").get_by_role("button", name="L0H1, off").count() == 1
     assert query(page)["off"] == ["L0H1"]
     page.get_by_role("button", name="All heads on").click()
-    expect(page.get_by_text("Without L0H1: it writes nothing")).to_have_count(0)
+    expect(page.get_by_text("Without L0H1, the loss")).to_have_count(0)
     assert said() == before and "off" not in query(page)
     page.keyboard.press("o")
-    expect(page.get_by_text("Without L0H1: it writes nothing")).to_be_visible()
+    expect(page.get_by_text("Without L0H1, the loss")).to_be_visible()
     assert said() == after and query(page)["off"] == ["L0H1"]
 
 
@@ -149,7 +149,7 @@ def test_a_click_on_find(page, server, folder):
     after = scores()
     assert after == expected(cut(run.model(), 0, 1)) and after != before and heads(page) == ranked
     page.get_by_role("button", name=re.compile("^Open this passage on Heads")).first.click()
-    expect(page.get_by_text("Without L0H1: it writes nothing")).to_be_visible()
+    expect(page.get_by_text("Without L0H1, the loss")).to_be_visible()
 
 
 def test_the_strip_of_a_page_of_records(page, server):

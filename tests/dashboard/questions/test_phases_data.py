@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dashboard import loading
-from dashboard.loading import ablation
+from dashboard.loading import ablation, changes, course
 from dashboard.views.phases import data
 from tests.dashboard.questions.conftest import Write
 from tracer.analysis import training_curves
@@ -31,9 +31,9 @@ def test_weights_are_read_where_they_are_small_or_wished(
     run = write("weighty", n_params=n_params)
     for step in range(n_steps):
         (run.dir / "snapshots" / f"{step:06d}.safetensors").touch()
-    assert data.may_read(run) is cheap
-    monkeypatch.setattr(data, "is_wished", lambda wish: wish == f"composition of {run.dir.resolve()}")
-    assert data.may_read(run) is True
+    assert changes.may_read(run) is cheap
+    monkeypatch.setattr(changes.st, "session_state", {f"composition of {run.dir.resolve()}": True})
+    assert changes.may_read(run) is True
 
 
 def expected(run: Run, steps: list[int]) -> Reads:
@@ -51,38 +51,42 @@ def same(found: Reads | None, other: Reads) -> bool:
 def test_composition_at_every_snapshot_is_read_once(copy_run: Callable[..., Run]) -> None:
     run = copy_run("composed")
     torch.set_num_threads(2)
-    assert same(data._reads(run), expected(run, [0, 10, 20, 30]))
+    assert same(changes._reads(run), expected(run, [0, 10, 20, 30]))
     assert torch.get_num_threads() == 1
-    data._reel(run)[10] = np.full((2, 4, 2, 4), 7, np.float32)
-    again = data._reads(run)
+    changes._reel(run)[10] = np.full((2, 4, 2, 4), 7, np.float32)
+    again = changes._reads(run)
     assert again is not None and (again.scores[1] == 7).all(), "what was read is not read again"
 
 
 def test_what_cannot_be_read_is_left_out(copy_run: Callable[..., Run]) -> None:
     run = copy_run("partly")
     (run.dir / "snapshots" / "000020.safetensors").write_bytes(b"no")
-    assert same(data._reads(run), expected(run, [0, 10, 30]))
+    assert same(changes._reads(run), expected(run, [0, 10, 30]))
     single = copy_run("single")
     for step in (10, 20, 30):
         (single.dir / "snapshots" / f"{step:06d}.safetensors").unlink()
-    assert same(data._reads(single), expected(single, [0]))
+    assert same(changes._reads(single), expected(single, [0]))
     for damage in ("snapshots", "tokenizer.json"):
         broken = copy_run(f"broken {damage}")
         for path in (broken.dir / "snapshots").iterdir() if damage == "snapshots" else [broken.dir / damage]:
             path.write_bytes(b"no")
-        assert data._reads(broken) is None
+        assert changes._reads(broken) is None
 
 
 def names(run: Run) -> list[str]:
-    return [curve.name for curve in data.curves(run)]
+    return [curve.name for curve in changes.curves(run)]
 
 
 def test_curves_hold_composition_where_it_may_be_read(small_run: Run, copy_run: Callable[..., Run]) -> None:
     with_reads = training_curves.course(loading.trace(small_run), expected(small_run, [0, 10, 20, 30]))
-    found = data.curves(small_run)
+    found = changes.curves(small_run)
     assert [curve.name for curve in found] == [curve.name for curve in with_reads]
     for one, other in zip(found, with_reads, strict=True):
         np.testing.assert_array_equal(one.values, other.values)
+    dated = [(one.change.midpoint, one.happens) for one in training_curves.events(found) if one.change]
+    assert [(event.step, event.label) for event in course.events(small_run)] == dated, (
+        "the timeline marks what Phases dates"
+    )
     without = [curve.name for curve in training_curves.course(loading.trace(small_run))]
     assert len(without) < len(found)
     assert names(copy_run("heavy", n_params=10**9)) == without, "it would take long"

@@ -9,7 +9,7 @@ import pytest
 
 from dashboard.loading import prompt_tokens
 from tests.dashboard.questions.conftest import Write
-from tracer.analysis.run_prompts import PYTHON
+from tracer.analysis.run_prompts import REPEATS
 from tracer.data import PromptTooLong
 from tracer.data.tokenizer import train_bpe
 from tracer.store import NotARun, Run
@@ -51,17 +51,22 @@ def test_a_run_without_a_tokenizer_begins_with_numbers(write: Write, given: Any,
     assert prompt_tokens.example(write("numbers", *given, **meta)) == text
 
 
-def test_a_run_with_one_begins_with_its_own_prompt_or_python(write: Write) -> None:
+def test_a_run_with_one_begins_with_its_own_prompt_or_a_repeat(write: Write) -> None:
     ids = train_bpe([LINE] * 9, 257).encode("if x").ids
     own = prompts([0, *ids])
     assert prompt_tokens.example(speaking(write, "own", *own, bos=0)) == "if x"
     python = {"name": "python-stdlib 3.11"}
-    assert prompt_tokens.example(speaking(write, "python", *own, bos=0, corpus=python)) == PYTHON[0]
-    assert prompt_tokens.example(speaking(write, "none kept", *NOTHING, bos=0)) == PYTHON[0]
-    for n_ctx, text in ((len(PYTHON[0]) + 1, PYTHON[0]), (len(PYTHON[0]), PYTHON[1]), (10, PYTHON[2]), (9, PYTHON[3])):
+    assert prompt_tokens.example(speaking(write, "python", *own, bos=0, corpus=python)) == REPEATS[0]
+    assert prompt_tokens.example(speaking(write, "none kept", *NOTHING, bos=0)) == REPEATS[0]
+    for n_ctx, text in (
+        (len(REPEATS[0]) + 1, REPEATS[0]),
+        (len(REPEATS[0]), REPEATS[1]),
+        (10, REPEATS[2]),
+        (9, REPEATS[3]),
+    ):
         assert prompt_tokens.example(speaking(write, f"context {n_ctx}", *NOTHING, bos=0, n_ctx=n_ctx)) == text
-    assert prompt_tokens.example(speaking(write, "short", *NOTHING, bos=0, n_ctx=2)) == PYTHON[3], "it is cut there"
-    assert prompt_tokens.example(speaking(write, "silent", *prompts([0, 0]))) == PYTHON[3], "its prompt has no words"
+    assert prompt_tokens.example(speaking(write, "short", *NOTHING, bos=0, n_ctx=2)) == REPEATS[3], "it is cut there"
+    assert prompt_tokens.example(speaking(write, "silent", *prompts([0, 0]))) == REPEATS[3], "its prompt has no words"
 
 
 def test_a_tokenizer_that_should_be_there(write: Write, copy_run: Any) -> None:

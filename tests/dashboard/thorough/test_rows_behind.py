@@ -73,7 +73,7 @@ def test_the_answer_that_the_run_keeps_is_shown(
     assert (
         f"{one.most[0]:+,.0f}** without the top 20 % of rows ({one.others[0]:+,.0f} without as many at random)" in said
     )
-    assert f"exactly, at step {step:,}, it is {slope:.2f} times that" in said and told.attrs["same"] in said
+    assert f"exact effect at step {step:,} is {slope:.3g} times that" in said and told.attrs["same"] in said
     header, arrays, _ = sent(app, "rows_behind_curves")
     assert header["labels"] == ["as it was", "without the top 20 %", "20 % at random"]
     assert header["groups"] == [0, 1, 1] and arrays["steps"].tolist() == told["at"].values.tolist()
@@ -149,4 +149,4 @@ def test_any_stretch_is_trained_again_from_training(open_page: Open, monkeypatch
     app.button(key="replay_stretch").click().run()
     assert asked == [("tiny", 7, 18, "tiny-7-18")]
     app.slider(key="stretch_steps_tiny").set_range(7, 7).run()
-    assert "One step is no stretch" in words(app) and not any(b.key == "replay_stretch" for b in app.button)
+    assert "Choose two steps" in words(app) and not any(b.key == "replay_stretch" for b in app.button)

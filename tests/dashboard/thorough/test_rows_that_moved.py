@@ -32,7 +32,7 @@ def test_the_rows_are_those_that_python_finds(open_page: Open, small_run: Run, n
     first = str(told["text"].values[order[0]]).removeprefix("<bos>").split()
     assert str(shown["row"].tolist()[0]).split() == first
     said = next(one.value for one in app.caption if one.value.startswith("The update on these"))
-    assert told.attrs["same"] in said and f"from {told.attrs['before']:.4g} to {told.attrs['after']:.4g}" in said
+    assert told.attrs["same"] in said and f"to {told.attrs['after']:.3g}." in said
 
     app.selectbox(key="rows_measure").select("entropy").run()  # of another score nothing is known yet
     assert begins(app) and not any("effect" in one.value for one in app.dataframe)

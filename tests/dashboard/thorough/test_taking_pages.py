@@ -86,10 +86,10 @@ def test_gradients_again(workplace: object) -> None:
 
 
 def test_phases_again(workplace: object) -> None:
-    from dashboard.views.phases import data as phases
+    from dashboard.loading import changes
 
     run = open_run("tiny")
-    assert ran("phases") == {curve.label: curve.change for curve in training_curves.events(phases.curves(run))}
+    assert ran("phases") == {curve.label: curve.change for curve in training_curves.events(changes.curves(run))}
 
 
 def test_circuits_again(workplace: object) -> None:

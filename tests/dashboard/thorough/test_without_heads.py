@@ -91,7 +91,7 @@ def test_training_shows_losses_and_pace(elsewhere: Path, open_page: Open, sent: 
 def test_gradients_shows_every_tensor(elsewhere: Path, open_page: Open) -> None:
     app, run = open_page("gradients", run="states", quantity="grad_norm"), open_run("states")
     assert [one.value for one in app.header] == [
-        "Every tensor at step 38", "Norm of the gradient over training", "Tensor by tensor", "All gradients together",
+        "Norm of the gradient over training", "Tensor by tensor", "All gradients together",
         "Size of the residual stream",
     ]  # fmt: skip
     table = shown(app, "tensor_table")

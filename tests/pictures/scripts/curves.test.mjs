@@ -55,6 +55,26 @@ test("names of lines in focus that end low stand apart, and above the foot", () 
   for (let i = 1; i < 4; i++) assert.ok(heights[i] - heights[i - 1] >= 12.9, `${heights}`);
   assert.ok(heights[3] <= chart.layout.top + chart.layout.height);
 });
+test("lines that end near chance have one name, but for the chosen one", () => {
+  const labels = Array.from({ length: 8 }, (_, i) => `L0H${i}`);
+  const scale = { label: "", unit: "", chance: 0.02, mark: "chance" };
+  const cue = { colours: { light: ["#000000"] }, scale, height: 260, selectable: true, x_label: "step", value: "L0H1" };
+  const chart = newChart(newPart(cue));
+  const head = { labels, groups: labels.map(() => 0), group_names: [], dashes: [], log_y: false, lo: 0, hi: 1 };
+  const lines = new Uint16Array(16);
+  lines[1] = 65534; // L0H0 ends at 1, the others at 0
+  chart.load(head, { steps: Float64Array.of(0, 10), lines });
+  const names = [];
+  const ways = { measureText: (text) => ({ width: 7 * text.length }), fillText: (text) => names.push(text) };
+  const ctx = new Proxy(ways, { get: (from, name) => from[name] ?? (() => {}), set: () => true });
+  chart.layOut(ctx);
+  chart.drawNames(ctx, [1], false);
+  assert.deepEqual(names.toSorted(), ["6 others near chance", "L0H0", "L0H1"]);
+  assert.equal(chart.namedAt([chart.layout.right + 20, chart.layout.ends.at(-1).at]), -1);
+  cue.scale.mark = "a hundredth";
+  chart.layOut(ctx);
+  assert.equal(chart.layout.ends.length, 8);
+});
 
 for (const [mode, page] of [
   ["light", rgb("#ffffff")],

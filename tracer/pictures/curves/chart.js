@@ -62,6 +62,16 @@ function newChart(part) {
   };
   const lastStep = (line) => chart.points[line].findLast((step) => chart.layout.xs[step] <= chart.layout.right + 0.5);
 
+  /** Lines, but for the chosen one, that end so near to chance that their names would stand on each other. */
+  function nearChance(lo, hi, height) {
+    const { chance, mark } = part.cue.scale;
+    if (chance == null || mark !== "chance") return [];
+    const placed = chart.head.log_y ? Math.log10(chance) : chance;
+    const away = (line) => Math.abs(coded(line, chart.points[line].at(-1) ?? 0) - placed) / (hi - lo);
+    const near = chart.head.labels.map((_, line) => line).filter((line) => away(line) * height < NAME_GAP);
+    const others = near.filter((line) => chart.head.labels[line] !== part.cue.value);
+    return others.length > 2 ? others : [];
+  }
   /** @param {CanvasRenderingContext2D} ctx for the widths of texts */
   function layOut(ctx) {
     const { theme, cue } = part;
@@ -69,15 +79,14 @@ function newChart(part) {
     const { labels } = head;
     const width = root.clientWidth;
     const few = labels.length <= 6;
-    const widest = (weight) => {
+    const widest = (weight, /** @type {string[]} */ names = labels) => {
       ctx.font = `${weight} 11px ${theme.mono}`;
-      return Math.max(...labels.map((label) => ctx.measureText(label).width));
+      return Math.max(0, ...names.map((label) => ctx.measureText(label).width));
     };
     const room = widest(500) <= (width >= 560 ? width / 4 : 40);
     const direct = labels.length > 1 && labels.length <= NAMED_LINES && room; // named at their ends, or above
     const keyed = few && !direct && !head.group_names.length && !cue.selectable;
     const forFocus = labels.length > 1 && !keyed ? Math.max(12, 8 + Math.min(widest(600), width / 5)) : 12;
-    const margin = direct ? 14 + widest(700) : forFocus; // room for the name in focus
     const [bandLow, bandHigh] = (few && head.band) || [head.lo, head.hi]; // of many, only those in focus are drawn
     const ends = [head.lo, head.hi, bandLow, bandHigh];
     const beyond = (Math.max(...ends) - Math.min(...ends)) / 2; // a mark so far away would leave the lines no room
@@ -88,6 +97,12 @@ function newChart(part) {
     const fromZero = !head.log_y && low >= 0 && low < 0.35 * high; // where that costs little
     const [lo, hi] = looked.y ?? [fromZero ? 0 : low - pad, high + pad];
     const height = cue.height - 18 - 44;
+    const crowd = direct ? nearChance(lo, hi, height) : [];
+    const others = crowd.length < labels.length ? " others" : "";
+    const crowded = `${crowd.length}${width < 560 ? " more" : `${others} near chance`}`;
+    const alone = labels.filter((_, line) => !crowd.includes(line));
+    const own = Math.max(widest(700, alone), crowd.length ? widest(400, [crowded]) : 0);
+    const margin = direct ? 14 + own : forFocus; // room for the name in focus
     const decades = head.log_y && hi - lo > 0.3;
     const want = Math.max(2, height / 56);
     const close = () => roundTicks(10 ** lo, 10 ** hi, want).map((tick) => Math.log10(tick)); // less than a doubling
@@ -111,14 +126,18 @@ function newChart(part) {
     const foot = yOf(head.lo);
     // a lone line has the title's name
     const named = !direct && !keyed && labels.length > 1;
-    Object.assign(chart.layout, { axis, xs: Array.from(chart.steps, axis.px), few, direct, named });
+    Object.assign(chart.layout, { axis, xs: Array.from(chart.steps, axis.px), few, direct, named, crowd, crowded });
     Object.assign(chart.layout, { foot, rise: (foot - yOf(head.hi)) / (MISSING - 1), ends: direct ? placeEnds() : [] });
   }
   function placeEnds() {
     // where the name of every line stands: at its end
-    const { right, top, height } = chart.layout;
+    const { right, top, height, crowd } = chart.layout;
     const all = chart.head.labels.map((_, line) => ({ line, y: yOf(coded(line, lastStep(line) ?? 0)) }));
-    const ends = all.filter(({ line, y }) => lastStep(line) !== undefined && isInside([right, y]));
+    const own = all.filter(({ line, y }) => lastStep(line) !== undefined && isInside([right, y]));
+    const ends = own.filter(({ line }) => !crowd.includes(line));
+    const { chance } = part.cue.scale;
+    const near = crowd.length ? yOf(chart.head.log_y ? Math.log10(chance) : chance) : Number.NaN;
+    if (isInside([right, near])) ends.push({ line: -1, y: near }); // one name for all of them
     const heights = ends.map(({ y }) => y);
     const apart = Math.min(NAME_GAP, height / (heights.length - 1)); // the most lines stand a little closer
     const spread = spreadNames(heights, apart, top + height);
@@ -152,7 +171,7 @@ function newChart(part) {
     strokeLine(ctx, theme.muted, left, y, right, y);
     ctx.setLineDash([]);
   }
-  /** Lines at values with a name, which stands above each at its left: there the curves are not yet. */
+  /** Lines at values with a name, which stands above each at its right: a loss that falls is below them there. */
   function drawMarks(ctx) {
     const { theme, cue } = part;
     const { left, right, top, height } = chart.layout;
@@ -169,13 +188,13 @@ function newChart(part) {
     ctx.setLineDash([1, 3]);
     for (const { y } of shown) strokeLine(ctx, theme.text, left, Math.round(y) + 0.5, right, Math.round(y) + 0.5);
     ctx.setLineDash([]);
-    const look = { colour: theme.text, font: `500 10px ${theme.mono}`, align: "left", baseline: "alphabetic" };
+    const look = { colour: theme.text, font: `500 11px ${theme.mono}`, align: "right", baseline: "alphabetic" };
     ctx.lineWidth = 3;
     ctx.strokeStyle = css(theme.page);
-    ctx.font = look.font;
+    Object.assign(ctx, { font: look.font, textAlign: look.align, textBaseline: look.baseline });
     for (const [i, { name }] of shown.entries()) {
-      ctx.strokeText(name, left + 6, heights[i]); // so that no line runs through it
-      writeText(ctx, name, left + 6, heights[i], look);
+      ctx.strokeText(name, right - 6, heights[i]); // so that no line runs through it
+      writeText(ctx, name, right - 6, heights[i], look);
     }
     ctx.lineWidth = 1;
   }
@@ -262,7 +281,11 @@ function newChart(part) {
       for (const { line, at } of ends) {
         ctx.font = font(lines.includes(line) ? 700 : 500);
         ctx.globalAlpha = lonely && !lines.includes(line) ? 0.35 : 1;
-        write(chart.head.labels[line], line, right + 8, at);
+        if (line >= 0) write(chart.head.labels[line], line, right + 8, at);
+        else {
+          const look = { colour: part.theme.muted, font: font(400), align: "left", baseline: "middle" };
+          writeText(ctx, chart.layout.crowded, right + 8, at, look);
+        }
       }
       ctx.globalAlpha = 1;
       return;

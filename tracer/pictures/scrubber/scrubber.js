@@ -265,7 +265,8 @@ function makeScrubber(part) {
     return near.sort((a, b) => far(a) - far(b))[0] ?? null;
   }
   function drawEvents(ctx, current) {
-    // each is a line and its interval; of words that would overlap the current event's stay, then the earlier ones
+    // each is a line and its interval; words cross no other line if they can, and of those that would overlap the
+    // current event's stay, then the earlier ones
     const { theme } = part;
     const { events } = part.cue;
     for (const event of events) {
@@ -273,6 +274,7 @@ function makeScrubber(part) {
       fillBox(ctx, css(theme.muted, event === current ? 1 : 0.5), Math.round(at) - 0.5, 1, 1, TRACK - 1);
       fillBox(ctx, css(theme.muted, 0.55), from, TRACK - 6, Math.max(2, to - from), 3);
     }
+    const lines = events.map(({ step }) => xOf(placeOfStep(step)));
     const taken = [];
     for (const event of current ? [current, ...events.filter((one) => one !== current)] : events) {
       const look = event === current ? { colour: theme.text, weight: 600 } : { colour: theme.muted, weight: 400 };
@@ -283,7 +285,8 @@ function makeScrubber(part) {
         left >= 0 &&
         left + wide <= layout.width &&
         taken.every(([from, to]) => left >= to + 8 || left + wide <= from - 8);
-      const left = [at + 4, at - 4 - wide].find(isFree);
+      const crossed = (left) => lines.filter((line) => line > left - 4 && line < left + wide + 4 && line !== at).length;
+      const [left] = [at + 4, at - 4 - wide].filter(isFree).sort((a, b) => crossed(a) - crossed(b));
       if (left === undefined) continue;
       taken.push([left, left + wide]);
       fillBox(ctx, css(theme.page), left - 1, 0, wide + 2, BAND); // over the line of another
@@ -310,7 +313,7 @@ function makeScrubber(part) {
     const ctx = sized(base, layout.width, SCRUBBER_HEIGHT);
     curve(ctx, layout.loss, layout.lossRange, mix(theme.muted, theme.page, 0.35), 1.5);
     curve(ctx, layout.score, layout.scoreRange, scoreColour(), 2);
-    const look = { colour: theme.muted, font: `400 10.5px ${theme.mono}`, baseline: "top" };
+    const look = { colour: theme.muted, font: `400 11px ${theme.mono}`, baseline: "top" };
     ctx.font = look.font;
     const last = count - 1;
     const wide = ctx.measureText(stepName(last)).width + 22;

@@ -1,6 +1,8 @@
-"""A heatmap of heads x steps: a row a head, sorted by when it changed; click or arrows select."""
+"""A heatmap of heads x steps: a row a head, by layer or by when it changed; click or arrows select."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,13 +26,25 @@ def picture(
     log_x: bool = False,
     scale: Scale | None = None,
     height: int = 320,
+    span: tuple[int, int] | None = None,
+    notes: Mapping[str, str] | None = None,
+    note: str = "",
+    ticks: Sequence[float] | None = None,
+    bare: bool = False,
 ) -> Picture:
     """`pack(...)`, drawn; picks a label, or None.
 
-    A vertical line marks `step`. `height` is shared by the rows, but no row is thinner than a pixel.
+    A vertical line marks `step`. `height` is shared by the rows, but no row is thinner than a pixel. With `notes`,
+    words by label, steps stand as far from the sides as those of a timeline above, words left of them and values
+    right. `span`: the first and the last step of the axis, by default those that were measured. `note` is said beside
+    the colours, and `ticks` are their numbers; `bare`: without these.
     """
-    cue = {"step": step, "log_x": log_x, "scale": (scale or Scale("Value", digits=3)).payload(), "height": height}
-    return Picture("step_heatmap", cue, blob, selected, lambda picked: picked or None, height + 90)
+    cue = {
+        "step": step, "log_x": log_x, "scale": (scale or Scale("Value", digits=3)).payload(), "height": height,
+        "span": span, "notes": notes, "note": note, "ticks": ticks, "bare": bare,
+    }  # fmt: skip
+    room = height + (90 if notes is None else 58)
+    return Picture("step_heatmap", cue, blob, selected, lambda picked: picked or None, room)
 
 
 def midpoints(steps: ArrayLike, values: ArrayLike) -> NDArray[np.int64]:
@@ -55,23 +69,28 @@ def by_change(changed: ArrayLike, values: ArrayLike) -> NDArray[np.int64]:
     return np.lexsort((rows, -move, t, t == NEVER))
 
 
-def pack(steps: ArrayLike, values: ArrayLike) -> bytes:
-    """A measure [step layer head], packed; heads that were never measured are left out."""
+def pack(steps: ArrayLike, values: ArrayLike, *, dated: bool = True, log: bool = False) -> bytes:
+    """A measure [step layer head], packed; heads that were never measured are left out.
+
+    `dated`: with the step at which each changed, by which rows are sorted. With `log` colour is a power of ten.
+    """
     x, y = np.asarray(steps, np.float64), np.asarray(values, np.float64)
     if y.ndim != 3 or len(y) != x.size:
         raise ValueError(f"values must be [step layer head] over {x.size} steps, got shape {y.shape}")
     n_heads = y.shape[2]
-    lines = np.where(np.isfinite(y), y, np.nan).reshape(x.size, -1).T
+    y = np.where(np.isfinite(y) & ((y > 0) | (not log)), y, np.nan)
+    lines = (np.log10(y) if log else y).reshape(x.size, -1).T
     there = np.flatnonzero(np.isfinite(lines).any(axis=1))
     kept = np.isfinite(lines).any(axis=0)  # a step at which nothing was measured would be an empty stripe
     x, lines = x[kept], lines[there][:, kept]
     lo, hi = payload.ends(lines)
-    changed = midpoints(x, lines)
+    changed = midpoints(x, lines) if dated else np.full(len(lines), NEVER)
     header = {
         "labels": [head_label(int(i) // n_heads, int(i) % n_heads) for i in there],
         "groups": [int(i) // n_heads for i in there],
-        "changes": changed.tolist(),
-        "order": by_change(changed, lines).tolist() if len(there) else [],
+        "changes": changed.tolist() if dated else [],
+        "order": by_change(changed, lines).tolist() if dated and len(there) else [*range(len(there))],
+        "log": log,
         "lo": lo,
         "hi": hi,
     }

@@ -1,10 +1,15 @@
 // Heads x steps as one picture, a row a head; the row under the mouse, the chosen one and the step on an overlay.
 
 /**
- * As tracer.pictures.step_heatmap packs it. `changes`: the step halfway from a head's first level to its last, or -1.
+ * As tracer.pictures.step_heatmap packs it. `changes`: the step halfway from a head's first level to its last, or -1;
+ * empty where heads have no dates.
  * @typedef {Header & { labels: string[], groups: number[], order: number[], changes: number[], lo: number,
- *   hi: number }} HeatmapHeader
+ *   hi: number, log: boolean }} HeatmapHeader
  */
+
+const SIDES = [9.2, 10.6]; // of a timeline on a wide page (scrubber.css): rem left and right of its strip
+const GAP = 18 + 9; // pixels between these and its first and last step
+const NARROW = 720; // pixels: below, a timeline takes the whole width
 
 export default (args) => live(args, makeHeatmap);
 
@@ -37,18 +42,21 @@ function makeHeatmap(part) {
   let shown = []; // the head of each row
   let place = []; // the row of each head
   let way = 0;
+  const byLayer = () => way === 1 || !isDated();
   let layout;
   let hover = null; // { i, step, x, y }
   let film = null;
 
-  const valueAt = (i, step) => valueOfCode(cells[i * count + step], head.lo, head.hi);
+  const codedAt = (i, step) => valueOfCode(cells[i * count + step], head.lo, head.hi);
+  const valueAt = (i, step) => (head.log ? 10 ** codedAt(i, step) : codedAt(i, step));
   const chosen = () => head.labels.indexOf(part.cue.value);
-  const text = (value) => numberOf(value, { digits: Math.abs(value) >= 100 ? 1 : 3 });
+  const isDated = () => head.changes.length > 0;
+  const text = (value) => (head.log ? briefOf(value) : numberOf(value, { digits: Math.abs(value) >= 100 ? 1 : 3 }));
   const rowTop = (row) => layout.top + (row / rows) * layout.height;
   function describe(i) {
     const now = layout.axis.nearest(part.cue.step ?? steps[count - 1]);
-    const when = head.changes[i] < 0 ? "no lasting change" : `changed at step ${head.changes[i]}`;
-    return `${head.labels[i]}: ${text(valueAt(i, now))}, ${when}`;
+    const when = head.changes[i] < 0 ? ", no lasting change" : `, changed at step ${head.changes[i]}`;
+    return `${head.labels[i]}: ${text(valueAt(i, now))}${isDated() ? when : ""}`;
   }
 
   function imageOfRows(lut, scale) {
@@ -58,15 +66,19 @@ function makeHeatmap(part) {
     const pixels = new ImageData(wide, rows);
     const words = new Uint32Array(pixels.data.buffer);
     const inks = inksOf(lut);
-    const span = scale.hi - scale.lo || 1;
+    const [low, high] = [scale.lo, scale.hi].map((end) => (head.log ? Math.log10(end) : end));
+    const span = high - low || 1;
     const tone = Uint8Array.from({ length: MISSING }, (_, code) =>
-      Math.round(255 * clamp((valueOfCode(code, head.lo, head.hi) - scale.lo) / span, 0, 1))
+      Math.round(255 * clamp((valueOfCode(code, head.lo, head.hi) - low) / span, 0, 1))
     );
     const from = Uint16Array.from({ length: wide }, (_, x) =>
       layout.axis.under(layout.left + ((x + 0.5) / wide) * layout.width)
     );
+    const [first, last] = [steps[0], steps[count - 1]].map(
+      (step) => (wide * (layout.axis.px(step) - layout.left)) / layout.width
+    );
     for (let row = 0; row < rows; row++) {
-      for (let x = 0; x < wide; x++) {
+      for (let x = Math.max(0, Math.floor(first)); x < Math.min(wide, Math.ceil(last)); x++) {
         const code = cells[shown[row] * count + from[x]];
         if (code !== MISSING) words[row * wide + x] = inks[tone[code]];
       }
@@ -93,8 +105,22 @@ function makeHeatmap(part) {
       writeText(ctx, head.labels[chosen()], layout.left - 6, y, look);
     }
     const now = film ?? cue.step;
-    if (now == null || now < steps[0] || now > steps[count - 1]) return;
+    if (cue.notes) drawValues(ctx, layout.axis.nearest(now ?? steps[count - 1]));
+    const [first, last] = cue.span ?? [steps[0], steps[count - 1]];
+    if (now == null || now < first || now > last) return;
     drawStepMark(ctx, theme, now, layout.axis.px(now), layout, 2);
+  }
+  /** Of each row that has room, or of the chosen one, beside it. */
+  function drawValues(ctx, step) {
+    const { theme } = part;
+    for (let row = 0; row < rows; row++) {
+      const isChosen = shown[row] === chosen();
+      if (layout.row < 10 && !isChosen) continue;
+      const font = `${isChosen ? 600 : 400} 11px ${theme.mono}`;
+      const look = { colour: isChosen ? theme.text : theme.muted, font, align: "left", baseline: "middle" };
+      const x = layout.left + layout.width + 8;
+      writeText(ctx, text(valueAt(shown[row], step)), x, rowTop(row) + layout.row / 2, look);
+    }
   }
   function under(event) {
     const [x, y] = pointIn(base, event);
@@ -124,7 +150,7 @@ function makeHeatmap(part) {
       factsIn(node, [
         ["step", exactStep(steps[step])],
         [label, text(value) + (unit && Number.isFinite(value) ? ` ${unit}` : "")],
-        ["halfway", head.changes[i] < 0 ? "no change" : `step ${head.changes[i]}`]
+        ...(isDated() ? [["halfway", head.changes[i] < 0 ? "no change" : `step ${head.changes[i]}`]] : [])
       ]);
     });
   };
@@ -162,40 +188,48 @@ function makeHeatmap(part) {
     const room = (cue.height - 62) / Math.max(rows, 1);
     const row = room < 8 ? Math.max(1, Math.round(room)) : Math.min(26, room); // thin rows are whole pixels
     const height = Math.round(row * rows);
-    const width = root.clientWidth - 52 - 12;
-    layout = { left: 52, top: 18, width, height, row: height / Math.max(rows, 1), full: 18 + height + 44 };
-    layout.axis = stepAxis(steps, cue.log_x, layout.left, width);
+    const rem = Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
+    const isWide = cue.notes && root.clientWidth >= NARROW;
+    const [left, right] = isWide ? SIDES.map((side) => side * rem + GAP) : cue.notes ? [52, 62] : [52, 12];
+    const width = root.clientWidth - left - right;
+    layout = { left, top: 18, width, height, row: height / Math.max(rows, 1), full: 18 + height + 44 };
+    layout.notes = isWide ? cue.notes : {};
+    layout.axis = stepAxis(steps, cue.log_x, left, width, cue.span);
   }
   function drawNames(ctx) {
     // of the rows, of their layers, or of the ends of their order
     const { theme } = part;
-    const size = clamp(layout.row, 9, 11);
     const left = layout.left - 8;
-    const look = { colour: theme.muted, font: `400 ${size}px ${theme.mono}`, align: "right", baseline: "middle" };
+    const look = { colour: theme.muted, font: `400 11px ${theme.mono}`, align: "right", baseline: "middle" };
     const isFirst = (row) => !row || head.groups[shown[row]] !== head.groups[shown[row - 1]];
     let last = -99;
     for (let row = 0; row < rows; row++) {
       const y = rowTop(row);
-      if (layout.row >= 10) writeText(ctx, head.labels[shown[row]], left, y + layout.row / 2, look);
-      else if (way && isFirst(row) && y - last >= 12) {
+      if (layout.row >= 10) {
+        writeText(ctx, head.labels[shown[row]], left, y + layout.row / 2, look);
+        const words = layout.notes[head.labels[shown[row]]];
+        if (words)
+          writeText(ctx, words, 0, y + layout.row / 2, { ...look, font: `400 11px ${theme.sans}`, align: "left" });
+      } else if (byLayer() && isFirst(row) && y - last >= 12) {
         last = y;
         writeText(ctx, `L${head.groups[shown[row]]}`, left, Math.max(y, layout.top) + 5, look);
         ctx.fillRect(layout.left - 5, Math.round(y), 4, 1);
       }
     }
-    if (way || layout.row >= 10 || !rows) return;
-    const ends = { ...look, font: `400 10.5px ${theme.sans}` };
+    if (byLayer() || layout.row >= 10 || !rows) return;
+    const ends = { ...look, font: `400 11px ${theme.sans}` };
     writeText(ctx, "early", left, layout.top + 6, ends);
     writeText(ctx, head.changes.includes(-1) ? "never" : "late", left, layout.top + layout.height - 6, ends);
   }
   function writeTable() {
     const row = (i) => {
       const values = Array.from({ length: count }, (_, step) => valueAt(i, step)).filter(Number.isFinite);
-      const when = head.changes[i] < 0 ? "–" : `step ${head.changes[i]}`;
+      const when = isDated() ? [head.changes[i] < 0 ? "–" : `step ${head.changes[i]}`] : [];
       const figures = [values[0], Math.min(...values), Math.max(...values), values.at(-1)];
-      return [head.labels[i], when, ...figures.map(text)];
+      return [head.labels[i], ...when, ...figures.map(text)];
     };
-    tableOf(alt, "Show as table", ["head", "changed at", "first", "lowest", "highest", "last"], () => shown.map(row));
+    const columns = ["head", ...(isDated() ? ["changed at"] : []), "first", "lowest", "highest", "last"];
+    tableOf(alt, "Show as table", columns, () => shown.map(row));
   }
 
   return {
@@ -210,7 +244,7 @@ function makeHeatmap(part) {
       const { theme, cue } = part;
       const { scale } = cue;
       const lut = rampOf(scale.palette, theme.mode);
-      shown = way ? head.labels.map((_, i) => i) : head.order;
+      shown = byLayer() ? head.labels.map((_, i) => i) : head.order;
       place = head.labels.map((_, i) => shown.indexOf(i));
       layOut();
       const { left, width, height } = layout;
@@ -229,12 +263,17 @@ function makeHeatmap(part) {
       drawStepAxis(ctx, theme, layout.axis, ends);
       name.textContent = titleOf(scale);
       press(ways, way);
-      const order = `a row a head, ${ways[way].textContent}`;
+      ways[0].parentElement.hidden = !isDated();
+      const order = `a row a head, ${byLayer() ? "by layer" : "by change"}`;
       const now = chosen() >= 0 ? ` Selected ${describe(chosen())}` : "";
       const keys = "Up and down choose a head, Escape clears.";
       const what = `${scale.label} of ${rows} heads over ${count} steps`;
       base.ariaLabel = `${what}, ${order}. ${keys}${now}`;
-      legend(key, { ...scale, label: "", unit: "" }, lut, { note: chanceNote(scale) });
+      key.parentElement.hidden = cue.bare;
+      if (!isDated()) top.append(key.parentElement);
+      const bent = (at) => Math.log(1 + at * (scale.hi / scale.lo - 1)) / Math.log(scale.hi / scale.lo);
+      const powers = head.log ? { root: bent, brief: true, ticks: cue.ticks ?? [scale.lo, scale.hi] } : {};
+      legend(key, { ...scale, label: "", unit: "" }, lut, { note: cue.note || chanceNote(scale), ...powers });
       writeTable();
       if (rows) drawOver();
     },

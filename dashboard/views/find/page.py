@@ -182,8 +182,8 @@ def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, by: np.n
     values = {name: head_scores.head_means(trace, name, step) for name in names}
     scale, known = _scale(measure, run, values[measure]), choosers.measure_of(run, measure)
     with st.container(key="ranking_said"):
-        said = " Recorded with every head on." if state.read().off else ""
-        st.caption(f"Measured on {theme.unmarked(choosers.probe(run, measure))}.{said}",
+        measured = f"Measured on {theme.unmarked(choosers.probe(run, measure))}."
+        st.caption("Recorded with every head on." if state.read().off else measured,
                    help="Click a head to read its passages, a column to sort by it.")  # fmt: skip
     heads = ranked(by, head_scores.head_exists(trace))
     labels = {name: "Control" if name == CONTROL else choosers.measure_of(run, name).label for name in values}

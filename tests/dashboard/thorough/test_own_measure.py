@@ -72,7 +72,7 @@ def test_heads_are_coloured_by_it(own: Run, open_page: Open, sent: Any) -> None:
     ))  # fmt: skip
     scale = sent(app, "atlas")[2]["scales"]["on_nothing"]
     assert (scale["label"], scale["lo"], scale["hi"], scale["chance"]) == ("Attention *on* nothing", 0, 1, 0.25)
-    assert r"its attention \*on\* nothing, measured on my own rows" in written(app)
+    assert r"The colour is its attention \*on\* nothing, the number the score of its role." in written(app)
 
 
 def test_the_finder_knows_its_name(own: Run, open_page: Open, sent: Any) -> None:

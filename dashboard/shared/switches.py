@@ -16,23 +16,22 @@ FEW = 6
 OFF = "Off: it writes nothing, and every later pattern is computed anew."
 
 
-def existing(there: np.ndarray) -> tuple[Head, ...]:
-    """The heads that are off, in order, of those that this model has; the reader is told which it lacks."""
+def in_force(run: Run, step: int, there: np.ndarray, quiet: bool = False) -> tuple[Head, ...]:
+    """The heads that are off where a page runs this model, in order, of those that it has; none where they can't be.
+
+    The reader is told why, unless it is `quiet`.
+    """
     off = sorted(state.read().off)
     kept = tuple(h for h in off if h[0] < there.shape[0] and h[1] < there.shape[1] and there[h])
-    if gone := [theme.head_label(*h) for h in off if h not in kept]:
+    gone = [theme.head_label(*h) for h in off if h not in kept]
+    if gone and not quiet:
         st.warning(f"This model has no {', '.join(gone)}: left out.", icon=":material/block:")
-    return kept
-
-
-def in_force(run: Run, step: int, there: np.ndarray) -> tuple[Head, ...]:
-    """The heads that are off where a page runs this model; none, and the reason, where they can't be."""
-    off = existing(there)
-    if off and (why := prompt_attention.why_on(run, step, off)):
-        st.warning(f"{named(off)} cannot be switched off here: every head is on.", icon=":material/block:")
+    if not (kept and (why := prompt_attention.why_on(run, step, kept))):
+        return kept
+    if not quiet:
+        st.warning(f"{named(kept)} cannot be switched off here: every head is on.", icon=":material/block:")
         st.text(why)
-        return ()
-    return off
+    return ()
 
 
 def named(off: tuple[Head, ...]) -> str:
@@ -55,20 +54,12 @@ def turn(head: Head) -> None:
     state.update(off=tuple(one for one in off if one != head) if head in off else tuple(sorted((*off, head))))
 
 
-def draw_switch(head: Head, key: str, why_not: str = "", help: str = OFF) -> None:
-    """A button that switches one head; `why_not` says why it can't here, `help` what off means, unless a page does."""
-    gone = head in state.read().off and not why_not
+def draw_switch(head: Head, key: str, help: str = OFF) -> None:
+    """A button that switches one head; `help`: what off means, unless a page says it."""
+    gone = head in state.read().off
     label = f"Switch {theme.head_label(*head)} {'on' if gone else 'off'}"
     icon = ":material/toggle_on:" if gone else ":material/toggle_off:"
-    st.button(label, key=key, icon=icon, type="tertiary", on_click=turn, args=(head,), disabled=bool(why_not),
-              help=why_not or help or None)  # fmt: skip
-
-
-def draw_both(head: Head, off: tuple[Head, ...], why_not: str = "", help: str = OFF) -> None:
-    """The switch of the head in focus, and before it the one that switches every head on again."""
-    with st.container(key="switches", horizontal=True, width="content", vertical_alignment="center", gap="medium"):
-        draw_all_on(off)
-        draw_switch(head, "switch_focus", why_not, help)
+    st.button(label, key=key, icon=icon, type="tertiary", on_click=turn, args=(head,), help=help or None)
 
 
 def draw_all_on(off: tuple[Head, ...]) -> None:

@@ -29,28 +29,51 @@ if TYPE_CHECKING:
 
 SAID = 32
 """Characters of the prompt in a line."""
+See = Callable[[int], PromptPatterns]
+Film = tuple[PromptPatterns, See]
+"""Every head on the prompt, now and at any other step."""
 ROOMS = {9: "strip_row", 18: "strip_rows"}
 """The key of the strip's room, by the most heads that it holds on a wide page."""
 
 
-def slim(run: Run, draw_below: Callable[[], None]) -> None:
-    """The timeline over every record, the strip, and below them a page, which waits for no pattern."""
+def slim(run: Run, draw_below: Callable[[], None], steps: list[int] | None = None) -> None:
+    """The timeline, the strip, and below them a page: over every record, whose page waits for no pattern.
+
+    Or over `steps`: a page that reads the model at one of them comes after the strip, and says itself what cannot be.
+    """
     trace = loading.so_far(run)
-    steps = [] if trace is None else trace["step"].values.tolist()
-    above = timeline.begin_record(steps) if steps else None
+    at = _records(trace) if steps is None else steps
+    above = timeline.begin(run, at) if at or steps is not None else None
     room = None
     if trace is not None and head_scores.has_heads(trace) and head_scores.head_measures(trace) and _holds(run):
         n = int(head_scores.head_exists(trace).sum())
         with lasting():
             room = st.container(key=next((key for most, key in ROOMS.items() if n <= most), "strip_many"), gap=None)
             room.html("<i></i>")  # an empty container takes no room
-    draw_below()
-    if room is not None and trace is not None:
-        with room:
-            _draw_strip(run, trace)
-    if above is not None:  # after the strip: until that has the step, its patterns are those of the film
-        with above:
-            timeline.draw_timeline(run, steps)
+
+    def draw_stage() -> Film | None:
+        film = None
+        if room is not None and trace is not None:
+            with room:
+                film = _draw_strip(run, trace, at, quiet=steps is not None)
+        if above is not None:  # after the strip: until that has the step, its patterns are those of the film
+            with above:
+                timeline.draw_timeline(run, at)
+        return film
+
+    if steps is None:
+        draw_below()
+        film = draw_stage()
+    else:
+        film = draw_stage()
+        draw_below()
+    if room is not None and trace is not None and film is not None:
+        with room, lasting(), st.container(key="strip_film"):
+            timeline.serve_film(run, trace, *film)
+
+
+def _records(trace: xr.Dataset | None) -> list[int]:
+    return [] if trace is None else trace["step"].values.tolist()
 
 
 def picture(
@@ -82,27 +105,28 @@ def _is_cheap(run: Run) -> bool:
 
 
 @lasting()
-def _draw_strip(run: Run, trace: xr.Dataset) -> None:
+def _draw_strip(run: Run, trace: xr.Dataset, steps: list[int], quiet: bool) -> Film | None:
+    """Returned is what a film of it is made from; None where there is none. `quiet`: the page says what cannot be."""
     if not asked(f"strip {run.dir}", "Show every head on the prompt", key="strip_all", at_once=_is_cheap(run)):
-        return
-    step = choosers.step_in_force(trace["step"].values.tolist())
+        return None
+    step = choosers.step_in_force(steps)
     try:
-        shown, text, see = _shown(run, trace, step)
+        shown, text, see = _shown(run, trace, step, quiet)
     except ValueError as error:  # a damaged snapshot: the others can still be gone to
-        st.text(str(error))
-        return
+        if not quiet:
+            st.text(str(error))
+        return None
     measure = choosers.measure_in_force(head_scores.head_measures(trace))
-    strip = picture(run, trace, shown, measure, choosers.focus(trace), step, slim=True)
+    strip = picture(run, trace, shown, measure, choosers.focus(trace, step), step, slim=True)
     draw(strip, key="strip", on_change=switches.take if prompts.can_read(run) else state.focus_on)
     with st.container(key="strip_note", horizontal=True, vertical_alignment="center", gap="small"):
-        st.caption(_note(run, shown, text, step), width="content")
+        below = "" if quiet else ", and all below"
+        st.caption(_note(run, shown, text, step, below), width="content")
         switches.draw_all_on(shown.off)
-    if not run.live:  # every snapshot would send all of it again
-        with st.container(key="strip_film"):
-            timeline.serve_film(run, trace, shown, see)
+    return None if run.live else (shown, see)  # every snapshot would send all of it again
 
 
-def _note(run: Run, shown: PromptPatterns, text: str, recorded: int) -> str:
+def _note(run: Run, shown: PromptPatterns, text: str, recorded: int, below: str) -> str:
     """What the strip is of, and with heads off what that does to the loss on its text; as Markdown."""
     of = f"on {text}, step {shown.step:,}"
     roles_of = "Roles" if recorded == shown.step else f"Roles (of step {recorded:,})"
@@ -112,10 +136,10 @@ def _note(run: Run, shown: PromptPatterns, text: str, recorded: int) -> str:
     before = prompt_attention.said(run, replace(shown, off=()))
     if now is not None and before is not None and math.isfinite(now.loss):
         words += f" Loss on this text: {theme.fmt(before.loss, 'loss')} → {theme.fmt(now.loss, 'loss')} nats."
-    return f"{words} {roles_of}, and all below: recorded with every head on."
+    return f"{words} {roles_of}{below}: recorded with every head on."
 
 
-def _shown(run: Run, trace: xr.Dataset, step: int) -> tuple[PromptPatterns, str, Callable[[int], PromptPatterns]]:
+def _shown(run: Run, trace: xr.Dataset, step: int, quiet: bool) -> tuple[PromptPatterns, str, See]:
     """Every head at the snapshot, or the kept patterns, nearest to a step; on what, as Markdown; and at any other."""
     chosen = state.read()
     if not prompts.can_read(run):
@@ -131,7 +155,7 @@ def _shown(run: Run, trace: xr.Dataset, step: int) -> tuple[PromptPatterns, str,
     except ValueError:  # a text for another model, which the page does not ask for
         text = prompt_tokens.example(run)
         encoded = prompt_tokens.encode(run, text, cut=True)
-    off = switches.in_force(run, at, head_scores.head_exists(trace))
+    off = switches.in_force(run, at, head_scores.head_exists(trace), quiet)
     cut = f"the first {len(encoded.tokens):,} tokens of " if encoded.n_dropped else ""
     see = partial(prompt_attention.of_text, run, tokens=encoded.tokens, strings=encoded.strings, off=off)
     return see(at), f"{cut}“{_brief(text)}”", see

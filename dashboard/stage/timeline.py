@@ -22,30 +22,28 @@ if TYPE_CHECKING:
     from streamlit.delta_generator import DeltaGenerator
 
 
-def choose_step(run: Run, steps: list[int] | None = None) -> int:
-    """The step in force of the snapshots, or of `steps`, with the timeline that chooses it.
+def choose_record(run: Run) -> None:
+    """The step in force of every record, with the timeline that chooses it.
 
     Until somebody chooses, it is the last one (the newest of a live run).
     """
-    steps = run.steps if steps is None else steps
-    if not steps:
-        st.info(f"{theme.unmarked(run.name)} has no snapshot yet: the first one is written when training starts.")
-        st.stop()
-    step = choosers.settle_step(steps)
+    if (trace := loading.so_far(run)) is None:
+        return
+    steps = trace["step"].values.tolist()
+    choosers.settle_step(steps)
     if len(steps) > 1:
         with make_room(steps):
             draw_timeline(run, steps)
-    return step
 
 
-def choose_record(run: Run) -> None:
-    """The same over every recorded step, of which there are more than snapshots."""
-    if (trace := loading.so_far(run)) is not None:
-        choose_step(run, trace["step"].values.tolist())
+def begin(run: Run, steps: list[int]) -> DeltaGenerator | None:
+    """Settle the step of a page; returned is the place of its timeline, None where one step needs none.
 
-
-def begin_record(steps: list[int]) -> DeltaGenerator | None:
-    """Settle the step of a page of records; returned is the place of its timeline, None where one step needs none."""
+    Ends the page of a run that has no step yet.
+    """
+    if not steps:
+        st.info(f"{theme.unmarked(run.name)} has no snapshot yet: the first one is written when training starts.")
+        st.stop()
     choosers.settle_step(steps)
     return _room() if len(steps) > 1 else None
 

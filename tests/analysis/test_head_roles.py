@@ -147,7 +147,9 @@ def test_a_fixed_distance_is_said() -> None:
     assert str(one).startswith("L0H0  fixed distance, 3 back: 1.00, control 0.07") and one.control < 0.08
     assert role_codes(told).tolist() == [[[6, UNSAID]]], "nothing else was recorded"
     assert roles_in(told.drop_vars("fixed_distance_at"), None).heads[0, 0][0].label == "fixed distance"
-    assert roles_at(told, None).details == {"fixed distance": ("fixed_distance_at", "back")}
+    said = roles_at(told, None)
+    assert said.details == {"fixed distance": ("fixed_distance_at", "back")}
+    assert said.measures == {"fixed distance": "fixed_distance"}, "no other score was recorded"
 
 
 def test_roles_of_a_run_without_fixed_distances_stay(short_toy: Path) -> None:

@@ -179,6 +179,13 @@ def test_a_passage_that_repeats_is_shown_once() -> None:
     assert [hit.sequence for hit in max_activating.strongest(other, "sharpest", (0, 0))] == [0, 1]
 
 
+def test_looks_at_some_tokens_come_last() -> None:
+    found = by_hand([[NAN, 0.5, 0.9, 0.8]], [[5, 1, 6, 7]])  # which look at 5, 1 and 6
+    hits = max_activating.strongest(found, "sharpest", (0, 0), 12, 0, last=[1, 5])
+    assert [hit.query for hit in hits] == [3, 2, 1]
+    assert [hit.query for hit in max_activating.strongest(found, "sharpest", (0, 0), 2, 0, last=[1])] == [3, 1]
+
+
 def test_typical_looks_come_from_each_quarter() -> None:
     scores = np.random.default_rng(1).permutation(100).reshape(4, 25) / 100
     found = by_hand(scores.tolist())

@@ -40,8 +40,8 @@ def metrics(app: AppTest) -> list[tuple[str, str]]:
 def test_with_every_head_on_the_page_says_what_to_do(open_page: Open) -> None:
     app = open_page("ablate", run="tiny")
     assert [label for label, _ in metrics(app)] == ["All heads on", "All heads on"]
-    assert "Switch a head off" in written(app)
-    assert app.button(key="preset Control: as many others").disabled
+    assert "Switch a head off above: with all on, the loss on repeated tokens is" in written(app)
+    assert app.button(key="preset Random control (same number)").disabled
     assert app.button(key="preset Induction heads").disabled  # 30 steps are too few for one
 
 
@@ -57,13 +57,17 @@ def test_the_numbers_are_those_of_an_ablation(open_page: Open, small_run: Run) -
     befores = [float(value) for label, value in metrics(app) if label == "Before"]
     trace = small_run.trace.isel(step=-1)
     assert befores == pytest.approx([float(trace["repeat_loss"]), float(trace["val_loss"])], abs=6e-4)
-    assert "95 % interval" in written(app) and "(32 sequences)" in written(app) and "(4 sequences)" in written(app)
+    assert "32 sequences" in written(app) and "(4 sequences)" in written(app)
+    answer = (
+        f"Without L0H1 and L1H2 the loss on repeated tokens goes from {befores[0]:.3f} to {befores[0] + on_repeat:.3f}"
+    )
+    assert f"{answer} nats (change +{on_repeat:.3f}, 95 % interval" in written(app)
 
 
-def test_a_click_on_the_grid_is_kept_and_changes_the_numbers(open_page: Open) -> None:
+def test_a_switch_of_the_strip_changes_the_numbers(open_page: Open) -> None:
     app = open_page("ablate", run="tiny", off=((1, 0),))
     before = metrics(app)
-    app.session_state["ablate"] = {"pick": [[1, 2], [0, 3]]}
+    app.session_state["strip"] = {"pick": {"value": {"head": [1, 2], "off": [[1, 2], [0, 3]]}, "time": 1}}
     app.run()
     assert app.session_state["selection"].off == ((0, 3), (1, 2))
     assert metrics(app) != before and not app.exception
@@ -74,7 +78,7 @@ def test_a_click_on_the_grid_is_kept_and_changes_the_numbers(open_page: Open) ->
 def test_every_mode_draws(mode: str, frozen: bool, open_page: Open) -> None:
     app = open_page("ablate", run="tiny", off=((0, 0),), mode=mode, frozen=frozen)
     assert len(app.metric) == 6 and not app.error
-    assert ("Patterns are held" in written(app)) == frozen
+    assert ("Patterns are held" in written(app)) == frozen == (", patterns frozen, the loss" in written(app))
     if mode == "mean":
         app.segmented_control(key="mode_box").set_value("zero").run()
         app.toggle(key="frozen_box").set_value(not frozen).run()
@@ -84,24 +88,29 @@ def test_every_mode_draws(mode: str, frozen: bool, open_page: Open) -> None:
 
 def test_presets_choose_sets(open_page: Open, small_run: Run) -> None:
     app = open_page("ablate", run="tiny", off=((1, 0), (1, 1)))
-    scores = small_run.trace["induction"][-1].values
-    app.button(key="preset Control: as many others").click().run()
+    app.button(key="preset Random control (same number)").click().run()
     assert app.session_state["selection"].off == ((1, 2), (1, 3))
     app.button(key="preset Previous-token head").click().run()
     back = head_sets.previous_token_head(small_run.trace["previous_token"][-1].values)
     assert app.session_state["selection"].off == back
-    assert scores.shape == (2, 4)
 
 
 def test_sets_of_heads_from_scores() -> None:
     scores = np.array([[0.1, 0.0, 0.2, np.nan], [0.9, 0.41, 0.4, 0.3]])
     assert head_sets.induction_heads(scores) == ((1, 0), (1, 1))
     assert head_sets.previous_token_head(scores) == ((1, 0),)
-    assert head_sets.others(((1, 0), (1, 1)), scores) == ((1, 2), (1, 3))
-    assert head_sets.others(((0, 0), (1, 0)), scores) == ((0, 1), (1, 3))
-    assert head_sets.others(((1, 0), (1, 1), (1, 2)), scores) == ()  # one is left for three
-    assert head_sets.others((), scores) == ()
-    assert head_sets.others(((0, 0),), np.array([[0.9, np.nan], [0.1, 0.2]])) == ()  # that layer has one head
+
+
+def test_a_control_is_drawn_from_the_same_layers() -> None:
+    there = np.array([[True, True, True, False], [True] * 4])
+    assert head_sets.random_control(((1, 0), (1, 1)), there) == ((1, 2), (1, 3))
+    drawn = {head_sets.random_control(((0, 0), (1, at)), there) for at in range(4)}
+    assert all(layers == (0, 1) for layers in (tuple(layer for layer, _ in one) for one in drawn))
+    assert {head for one in drawn for layer, head in one if layer == 0} <= {1, 2} and len(drawn) > 1
+    assert head_sets.random_control(((0, 0), (1, 0)), there) == head_sets.random_control(((0, 0), (1, 0)), there)
+    assert head_sets.random_control(((1, 0), (1, 1), (1, 2)), there) == ()  # one is left for three
+    assert head_sets.random_control((), there) == ()
+    assert head_sets.random_control(((0, 0),), np.array([[True, False], [True, True]])) == ()  # that layer has one head
 
 
 def test_a_link_carries_everything() -> None:
@@ -212,7 +221,7 @@ def test_losses_and_their_intervals_are_drawn_where_they_are() -> None:
     found = {"zero": ablate.Estimate(1.0, 0.5, 2.0, 8), "mean": ablate.Estimate(0.2, np.nan, np.nan, 1)}
     markup = answer.strip(2.0, found, 3.5, "zero")
     images = [base64.b64decode(one).decode() for one in re.findall(r"base64,([^\"]+)", markup)]
-    assert len(images) == 5 and 'x="83.33%"' in images[0] and "uniform guess 3.500 nats" in images[0]
+    assert len(images) == 5 and 'x="83.33%"' in images[0] and "uniform guess 3.500" in images[0]
     clean, zero, mean = images[1:4]
     assert [re.findall(r'cx="([\d.]+)%', one) for one in (clean, zero, mean)] == [["47.62"], ["71.43"], ["52.38"]]
     lines = [re.findall(r'x1="([\d.]+)%" x2="([\d.]+)%', one) for one in (clean, zero, mean)]
@@ -220,7 +229,7 @@ def test_losses_and_their_intervals_are_drawn_where_they_are() -> None:
     assert lines[0] == lines[2] == bare
     assert lines[1] == [*bare, ("59.52", "95.24"), ("59.52", "59.52"), ("95.24", "95.24")]
     assert re.findall(r'x="([\d.]+)%"[^>]*>([\d.]+)<', images[4])[:2] == [("0.0", "0"), ("23.81", "1")]
-    assert "+1.000 nats" in markup and markup.count('class="chosen"') == 1
+    assert "+1.000 <small>" in markup and markup.count('class="chosen"') == 1
 
 
 @pytest.mark.parametrize(("guess", "worse"), [(0.1, True), (99.0, False)])
@@ -229,7 +238,7 @@ def test_worse_than_guessing_is_said(
 ) -> None:
     monkeypatch.setattr(choosers, "scale", lambda *_: theme.Scale("Loss", "nats", 0, 1, chance=guess))
     said = written(open_page("ablate", run="tiny", off=((0, 0),)))
-    assert (f"Worse than guessing** ({guess:.3f} nats)" in said) == worse
+    assert (f"Worse than guessing ({guess:.3f} nats)" in said) == worse
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from dashboard import state
 from dashboard.loading import ablation
 from dashboard.views.circuits import composition
 from dashboard.views.circuits import data as circuits
-from tests.dashboard.words import captions, shown, was_drawn
+from tests.dashboard.words import captions, shown, was_drawn, written
 from tracer.analysis.eval_sequences import batches
 from tracer.config import ModelConfig
 from tracer.data.probes import repeated
@@ -95,7 +95,15 @@ def test_composition_is_dense_algebra(into: str, open_page: Open, sent: Any, sma
     assert (header["mean"], header["sd"]) == (mean, sd)
     edge = stands_out(64, 16, 3 * 16)
     assert header["edge"] == edge and header["sure"][0] == sum(score > edge for score in arrays["scores"][0])
-    assert f"mean {mean:.3f}, sd {sd:.4f}" in captions(app)
+    own = {pair: score for pair, score in found.items() if pair[3] == 3}  # L1H3 is in focus
+    best = max(own, key=lambda pair: own[pair])
+    if own[best] > edge:
+        said = f"L1H3 reads L0H{best[1]} more than random heads would: {into.upper()}-composition {own[best]:.3f}"
+    elif max(found.values()) > edge:
+        said = "L1H3 neither reads nor is read more than random heads would;"
+    else:
+        said = "No head reads an earlier one more than random heads would, of 48 pairs."
+    assert said in written(app) and (said[:2] == "No" or f"(random {mean:.3f}, sd {sd:.4f})" in written(app))
     assert f"below {edge:.3f}, which in 95 % of models of random heads none of the 48 pairs passes" in captions(app)
 
 

@@ -21,9 +21,10 @@ from dashboard.views.find import data as finding_passages
 from dashboard.views.find import passages as section
 from dashboard.views.find.page import ranked
 from tests.dashboard.conftest import opener
-from tests.dashboard.words import captions, shown
+from tests.dashboard.words import captions, shown, written
 from tracer import data
 from tracer.interventions.edits import recording
+from tracer.measures import MEASURES
 from tracer.store import Run, open_run
 from tracer.store.trace import UNCOMMITTED
 
@@ -51,6 +52,9 @@ def test_heads_are_ranked_and_the_sharpest_look_is_found(open_page: Open, sent: 
     np.testing.assert_allclose(ranking["Previous-token attention"], np.sort(recorded.ravel())[::-1], rtol=1e-6)
     best = np.unravel_index(int(recorded.argmax()), recorded.shape)
     assert ranking["Head"][0] == "L{}H{}".format(*best) and len(ranking["Head"]) == 8
+    known = MEASURES["previous_token"].at_chance(small_run.about.setting)
+    number = f"{recorded.max():.3f} (chance {known:.3f})"
+    assert f"{ranking['Head'][0]} ranks first: previous-token attention {number}." in written(app), "no role yet"
     assert ranking["Head"][app.session_state["ranking"]["selection"]["rows"][0]] == "L1H3"
 
     header, arrays, _ = sent(app, "passages")
@@ -65,12 +69,24 @@ def test_heads_are_ranked_and_the_sharpest_look_is_found(open_page: Open, sent: 
     assert "Searched 64 rows of random tokens that repeat, 4,096 tokens" in captions(app)
 
 
+def test_ranked_by_what_is_above_the_control(open_page: Open, small_run: Run) -> None:
+    app = open_page("find", run="tiny", measure="induction")
+    ranking, now = shown(app, "ranking"), small_run.trace.isel(step=-1)
+    assert list(ranking) == ["Head", "Above control", "Induction score", "Control"]
+    above = (now["induction"] - now["induction_control"]).values
+    np.testing.assert_allclose(ranking["Above control"], np.sort(above.ravel())[::-1], rtol=1e-6)
+    best = np.unravel_index(int(above.argmax()), above.shape)
+    score, control = (float(now[name].values[best]) for name in ("induction", "induction_control"))
+    said = f"{'L{}H{}'.format(*best)} comes nearest, induction score {score:.3f} (control {control:.3f}, chance"
+    assert said in written(app)
+
+
 def test_the_bars_are_long_enough_for_the_value_at_chance(open_page: Open, small_run: Run) -> None:
     """Of the heads after 30 steps none is more even than uniform attention, whose entropy is the largest there is."""
     app = open_page("find", run="tiny", measure="entropy")
     columns = json.loads(app.dataframe[0].proto.columns)
     longest = columns["Attention entropy"]["type_config"]["max_value"]
-    assert f"By chance it is {longest:.3f}" in captions(app)
+    assert f"nats (chance {longest:.3f})" in written(app)
     assert longest > float(small_run.trace["entropy"].values[-1].max())
 
 

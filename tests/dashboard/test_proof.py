@@ -130,7 +130,7 @@ def test_all_replacements_stand_side_by_side(open_page: Open, small_run: Run) ->
     found = ablation.by_replacement(setup_of(small_run, ((1, 2),), "mean"))
     assert found["mean"] == ablation.costs(setup_of(small_run, ((1, 2),), "mean"))["repeat"].change
     table = next(e.proto.body for e in app.get("html") if "replaced with" in e.proto.body)
-    assert re.findall(r'<th scope="row">(\w+)</th>.*?<td>(\S+) nats <small>', table) == [
+    assert re.findall(r'<th scope="row">(\w+)</th>.*?<td>(\S+) <small>', table) == [
         (mode.capitalize(), signed(e.mean)) for mode, e in found.items()
     ]
     assert any("Their intervals overlap" in c.value for c in app.caption) == ablate.agree(found)

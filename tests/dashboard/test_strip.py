@@ -46,6 +46,26 @@ def test_every_head_is_there_at_the_chosen_step(page: str, small_run: Run, open_
     assert np.shape(cue["roles"]["codes"]) == recorded.shape
 
 
+@pytest.mark.parametrize("page", ["find", "ablate", "circuits"])
+def test_pages_of_snapshots_have_it_too(page: str, small_run: Run, open_page: Open, sent: Any) -> None:
+    app = open_page(page, run="tiny", prompt=PROMPT, step=10, layer=1, head=2, off=((7, 1), OFF))
+    np.testing.assert_allclose(thumbs(sent, app)[1], read(cut(small_run, 10))[0], atol=0.03)
+    assert sent(app, "strip")[2]["value"] == {"head": [1, 2], "off": [list(OFF)]}
+    assert "Roles: recorded with every head on." in captions(app) and "all below" not in captions(app)
+    assert written(app).count("This model has no L7H1") == 1, "said by the page alone"
+    app.session_state["strip"] = {"pick": {"value": {"head": [1, 2], "off": [[1, 2]]}, "time": 1}}
+    app.run()
+    assert app.session_state["selection"].off == ((1, 2),)
+    assert "film_beside" not in was_drawn(app), "a click on a switch waits for no film"
+    app.button(key="all_on").click().run()
+    assert app.session_state["selection"].off == () and "film_beside" in was_drawn(app)
+
+
+def test_a_page_that_ends_early_has_its_stage(open_page: Open) -> None:
+    app = open_page("circuits", run="tiny", prompt="x y")
+    assert app.error and {"strip", "scrubber"} <= was_drawn(app)
+
+
 @pytest.mark.parametrize("off", [(), (OFF,)])
 def test_play_has_every_snapshot_and_waits_for_none_with_heads_off(
     off: tuple[Any, ...], small_run: Run, open_page: Open, sent: Any, monkeypatch: pytest.MonkeyPatch

@@ -35,7 +35,7 @@ def controlled(run: Run, stands_out: tuple[int, int] | None = None) -> Run:
     ("page", "words"),
     [
         ("phases", "**No induction head stands out**: no head's induction score is above its control"),
-        ("find", "None stands out: no score is above it."),
+        ("find", "No head is an induction head: L"),
         ("heads", "None stands out: no head's induction score is above its control."),
         ("runs", "No induction head stands out"),
     ],

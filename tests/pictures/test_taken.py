@@ -18,7 +18,7 @@ IMAGE = "data:image/svg+xml;base64,PHN2Zy8+"
 ABOUT = {"run": "demo", "step": 3, "head": [0, 1]}
 DRAWN = {
     "loss": Picture("curves", {"value": "L0H1"}, b"bytes"),
-    "grid": Picture("ablation_grid", {"value": []}, None),
+    "window": Picture("overview", {"value": []}, None),
     "keys": Picture("keys", {}, None),
 }
 
@@ -77,8 +77,8 @@ def test_a_picture_goes_in_as_it_was_drawn() -> None:
         ({"kind": "still", "svg": "<svg/>", "alt": "a chart"}, 'base64,PHN2Zy8+" alt="a chart"'),
         ({"kind": "still", "svg": "<svg/>", "alt": "a chart"}, taken.STILL),
         ({"kind": "still", "svg": None, "alt": ""}, taken.ONLY_THERE),
-        (part("grid"), taken.ASKING["ablation_grid"]),
-        (part("grid"), '<div class="mount st-key-grid" inert>'),
+        (part("window"), taken.ASKING["overview"]),
+        (part("window"), '<div class="mount st-key-window" inert>'),
         ({"kind": "button", "text": "Search"}, "Not asked for. On the page: “Search”."),
     ],
 )  # fmt: skip

@@ -272,13 +272,13 @@ def _detail(trace: xr.Dataset, row: Role, at: tuple[int, int, int]) -> str:
 
 def _lacks(now: xr.Dataset, row: Role) -> str:
     """What is not there for a role; empty where all is."""
-    if row.measure not in now or not _is_known(now[row.measure]):
+    if row.measure not in now or not is_known(now[row.measure]):
         return row.measure
     if now[row.measure].dims != HEAD:
         return f"{row.measure} as a number of every head"
     if row.control == CHANCE and _chance(now, row) is not None:
         return ""
-    if row.control is not None and (row.control not in now or not _is_known(now[row.control])):
+    if row.control is not None and (row.control not in now or not is_known(now[row.control])):
         return f"{row.control}, its control"
     fits = row.control is None or set(now[row.control].dims) <= set(HEAD)
     return "" if fits else f"{row.control}, its control, as a number of every head"
@@ -292,7 +292,8 @@ def _chance(trace: xr.Dataset, row: Role) -> float | None:
     return float(said) if math.isfinite(said) else None
 
 
-def _is_known(values: xr.DataArray) -> bool:
+def is_known(values: xr.DataArray) -> bool:
+    """Is there a finite number?"""
     return values.dtype.kind in "fiu" and bool(np.isfinite(values.values).any())
 
 

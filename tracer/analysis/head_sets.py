@@ -8,6 +8,8 @@ from tracer.measures.aliases import Head
 
 THRESHOLD = 0.4
 """A head above this score is called an induction head, as in `tracer demo`."""
+SMALL = 0.5
+"""Nats: of a smaller effect REDUNDANCY is said."""
 REDUNDANCY = (
     "A small effect of one head does not mean that it is unused: others may do the same work, and step in when it is "
     "off. Switch off sets as well."
@@ -25,14 +27,16 @@ def previous_token_head(scores: np.ndarray) -> tuple[Head, ...]:
     return ((int(layer), int(head)),)
 
 
-def others(off: tuple[Head, ...], scores: np.ndarray) -> tuple[Head, ...]:
-    """A control: as many heads of the same layers that are on, those with the lowest scores; () if too few are."""
-    chosen: list[Head] = []
+def random_control(off: tuple[Head, ...], there: np.ndarray) -> tuple[Head, ...]:
+    """As many heads of the same layers that are on, drawn at random, the same each time; () where too few are.
+
+    `there` [layer head]: which heads exist.
+    """
+    rng, chosen = np.random.default_rng(0), list[Head]()
     for layer in sorted({layer for layer, _ in off}):
         taken = {head for at, head in off if at == layer}
-        there = np.flatnonzero(~np.isnan(scores[layer])).tolist()  # a layer may have fewer heads than others
-        free = sorted((h for h in there if h not in taken), key=lambda h: scores[layer, h])
+        free = [h for h in np.flatnonzero(there[layer]).tolist() if h not in taken]
         if len(free) < len(taken):
             return ()
-        chosen += [(layer, h) for h in free[: len(taken)]]
+        chosen += [(layer, int(h)) for h in rng.choice(free, len(taken), replace=False)]
     return tuple(sorted(chosen))

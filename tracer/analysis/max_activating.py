@@ -9,7 +9,7 @@ Source: top examples beside examples from quantiles, as Bricken et al. 2023 show
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -202,20 +202,25 @@ def contexts(tokens: Int[np.ndarray, "sequence pos"]) -> Int[np.ndarray, "sequen
     return number.reshape(tokens.shape)
 
 
-def strongest(found: Search, kind: str, head: Head, n: int = 12, apart: int = APART) -> list[Hit]:
+def strongest(
+    found: Search, kind: str, head: Head, n: int = 12, apart: int = APART, last: Sequence[int] = ()
+) -> list[Hit]:  # fmt: skip
     """The n looks with the highest scores: no two within `apart` tokens of one sequence, nor after the same tokens.
 
-    Greedy: the best one, then the best of what it leaves; of equal scores the earlier one.
+    Greedy: the best one, then the best of what it leaves; of equal scores the earlier one. Looks at tokens that are in
+    `last` come after all others.
     """
     left = np.nan_to_num(found.scores[kind][head], nan=-np.inf)
+    waits = np.isin(np.take_along_axis(found.tokens, found.keys[kind][head], 1), last)
     best = []
-    for _ in range(n):
-        sequence, query = divmod(int(left.argmax()), left.shape[1])
-        if left[sequence, query] <= 0:
-            break
-        best.append((sequence, query))
-        left[sequence, max(0, query - apart) : query + apart + 1] = -np.inf
-        left[found.contexts == found.contexts[sequence, query]] = -np.inf
+    for waiting in (False, True):
+        while len(best) < n:
+            sequence, query = divmod(int(np.where(waits == waiting, left, -np.inf).argmax()), left.shape[1])
+            if waits[sequence, query] != waiting or left[sequence, query] <= 0:
+                break
+            best.append((sequence, query))
+            left[sequence, max(0, query - apart) : query + apart + 1] = -np.inf
+            left[found.contexts == found.contexts[sequence, query]] = -np.inf
     return _hits(found, kind, head, best)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracer.analysis.head_roles import ROLES, Role, lost_codes, role_codes
+from tracer.analysis.head_roles import ROLES, Role, is_known, lost_codes, role_codes
 from tracer.analysis.training_curves import Curve, events
 from tracer.pictures.atlas import Roles
 from tracer.pictures.scrubber import Event
@@ -37,4 +37,5 @@ def roles_over(trace: xr.Dataset, rows: Sequence[int], table: Sequence[Role] = R
     return Roles(
         [role.label for role in table], role_codes(trace, table)[rows], lost_codes(trace, table)[rows],
         {role.label: (role.detail, role.after) for role in table if role.detail},
+        {role.label: role.measure for role in table if role.measure in trace and is_known(trace[role.measure])},
     )  # fmt: skip

@@ -73,12 +73,14 @@ def heads_file(
     token = token if token is not None and start <= token < total else None
     header, _ = payload.unpack(pattern.pack(np.zeros((n, n)), seen.strings[start:], query_start=start, key_start=start))
     part = f"The last {n:,} of {total:,} tokens. " if start else ""
-    number = scales[measure].label.lower()
+    says = f"The number is its {scales[measure].label.lower()}."
+    if roles is not None and roles.measures:
+        says = f"Its colour is its {scales[measure].label.lower()}, its number the score of its role."
     mounts = [
         Mount("atlas", atlas.picture(None, selected=focus, measure=measure, scales=scales, off=seen.off,
                                    roles=roles),
               "All heads on this prompt",
-              f"{part}A tile is a head. The number is its {number}. Click one to see its pattern.",
+              f"{part}A tile is a head. {says} Click one to see its pattern.",
               template={"measures": list(measures), "causal": list(seen.causal), "factors": [1, 1],
                         "layers": [payload.visible(name, 120) for name in seen.names],
                         "values": [_numbers(values) for values in measures.values()],

@@ -27,7 +27,6 @@ Block = dict[str, Any]
 UNSEEN = ("address", "all_parts", "cue", "film", "keys", "landing", "pulse", "reel", "rule", "saver", "scheme", "taker")
 """Parts that serve a page and show nothing."""
 ASKING = {
-    "ablation_grid": "As it was on the page. Switching heads takes the model: follow the link below.",
     "overview": "The window is the one of the page. Another one takes the model: follow the link below.",
 }
 """Parts that are of no use alone, and what is said below them."""

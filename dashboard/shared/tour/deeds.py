@@ -30,8 +30,6 @@ OUTCOMES = {
 }
 START, END = 0.1, 0.9
 """Between these shares of its final score a head is being born. Ours."""
-SMALL = 0.5
-"""Nats below which others may have stepped in, as on Ablate."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +64,14 @@ class Story:
     def task(self, at: int) -> str:
         """What to do, as Markdown of our own words."""
         return (
-            "Each tile is a head, and the number on it its *induction score*: how much, when a token comes again, it "
-            "looks at what followed the last time. Choose the head with the highest.",
+            "Each tile is a head, and the colour of its top its *induction score*: how much, when a token comes again, "
+            "it looks at what followed the last time. Choose the head with the strongest colour.",
             f"{self.label} could not do this from the start. Drag the step, or press `[` and `]`, to where its "
             "induction score is on its way up.",
             f"In the text below the pattern, click a token that has occurred before. What does {self.label} look at "
             "from there?",
             f"On Ablate one can switch {self.label} off. What will break? Say it before you look.",
-            f"In the grid, switch off {self.label}, and only that.",
+            f"Switch off {self.label}, and only that.",
             f"{self.label} is built on a head below it that looks at the token before. Train this model once more from "
             f"step {self.start:,}, and this time keep every head of {_layers(self.head[0])} from looking there (clamp "
             f"`{', '.join(self.clamps)}`). Does an induction head still form?",
@@ -279,7 +277,7 @@ def verdict(label: str, guess: str | None, costs: dict[str, Cost]) -> list[str]:
         first = f"Not as you predicted ({GUESSES[guess].partition(':')[0].lower()}): {OUTCOMES[came]}."
     names = {"repeat": "repeated tokens", "text": "ordinary text"}
     lines = [first, "; ".join(f"{_cost(cost)} on {names.get(name, name)}" for name, cost in costs.items()) + "."]
-    if abs(costs["repeat"].change.mean) < SMALL:
+    if abs(costs["repeat"].change.mean) < head_sets.SMALL:
         return [*lines, head_sets.REDUNDANCY]
     caution = (
         f"That is what this model loses without {label} as it stands. Another head may take over part of the work, "

@@ -1,4 +1,4 @@
-"""The Ablate page's answer, beside the grid: what it costs, how sure that is, and what the head passes as."""
+"""The Ablate page's answer: what switching heads off costs, how sure that is, and whether it matters what stands in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import streamlit as st
 from dashboard import theme
 from dashboard.loading import ablation
 from dashboard.loading.ablation import Cost, Setup
-from dashboard.shared import choosers
+from dashboard.shared import choosers, switches
+from dashboard.shared.answer import draw_answer
 from dashboard.views.ablate.sweep import probe_title
 from tracer.analysis import head_sets
 from tracer.store import Run
@@ -40,15 +41,33 @@ HEIGHT = 25
 """Pixels of a row's drawing."""
 
 
-def draw_costs(run: Run, setup: Setup) -> None:
-    """The loss with every head on and with these off, on each probe; what is left of it to guessing."""
+def draw_verdict(setup: Setup) -> dict[str, Cost] | None:
+    """The answer: what the main loss becomes, and how sure that is; returned is the cost on every probe."""
+    main = ablation.batches(setup.opened).main(setup.mode).name
+    on = ablation.WORDS[main]
     try:
         found = ablation.costs(setup) if setup.off else None
-        before = ablation.clean(setup.opened, setup.step)
+        clean = ablation.clean(setup.opened, setup.step)
     except ValueError as error:
         choosers.refuse(str(error))
-    given = ablation.batches(setup.opened)
-    note, some = given.note, given.counted != slice(None)
+    if found is None:
+        with st.container(key="only_here_switch"):
+            draw_answer(f"Switch a head off above: with all on, the loss on {on} is "
+                        f"{theme.fmt(clean[main], 'loss')} nats.")  # fmt: skip
+        return None
+    cost = found[main]
+    how = {"zero": "Without {}", "mean": "With {} at the mean", "resample": "With {} resampled"}[setup.mode]
+    done = how.format(switches.named(setup.off)) + ", patterns frozen," * setup.frozen
+    before, after = (theme.fmt(loss, "loss") for loss in (cost.before, cost.after))
+    change = f"change {theme.signed(cost.change.mean)}, {_sure(cost.change)}"
+    draw_answer(f"{done} the loss on {on} goes from {before} to {after} nats ({change}).")
+    return found
+
+
+def draw_costs(run: Run, setup: Setup, found: dict[str, Cost] | None) -> None:
+    """The loss with every head on and with these off, on each probe; what is left of it to guessing."""
+    before, given = ablation.clean(setup.opened, setup.step), ablation.batches(setup.opened)
+    main, note, some = given.main(setup.mode).name, given.note, given.counted != slice(None)
     said = {
         "repeat": "Random tokens, said twice. The loss of the second time, where copying gives the answer.",
         "text": ("Text that was kept with the run." if note else "Text that it was not trained on.")
@@ -56,30 +75,23 @@ def draw_costs(run: Run, setup: Setup) -> None:
     }
     for column, name in zip(st.columns(len(before)), before, strict=True):
         with column, st.container(border=True, height="stretch", gap="xsmall"):
-            st.markdown(f"**{probe_title(name, setup)}**, loss in nats", help=said[name])
-            _draw_cost(before[name], found.get(name) if found else None)
+            st.markdown(f"**{probe_title(name, setup)}**, nats", help=said[name])
+            _draw_cost(before[name], found.get(name) if found else None, answered=name == main)
             if found and name not in found:
                 st.caption(f"1 sequence: {setup.mode} has no other to take what stands in from.")
     if note:
         st.caption(theme.sentence(f"{note}: measured on the text kept with the run"))
     if found is None:
-        with st.container(key="only_here_switch"):
-            st.info("Switch a head off, or take a set: the numbers change at once.", icon=":material/touch_app:")
         return
-    main = ablation.batches(setup.opened).main(setup.mode).name
     cost, guess = found[main], choosers.scale("repeat_loss", run).chance
     if guess is not None and cost.after > guess:
-        without = "it" if len(setup.off) == 1 else "them"
-        after, even = theme.fmt(cost.after, "loss"), theme.fmt(guess, "loss")
-        st.markdown(
-            f"Without {without}, the loss on {ablation.WORDS[main]} is {after} nats. **Worse than "
-            f"guessing** ({even} nats): it is confidently wrong."
-        )
-    if len(setup.off) == 1 and abs(cost.change.mean) < 0.5:
+        st.caption(f"Worse than guessing ({theme.fmt(guess, 'loss')} nats): it is confidently wrong.")
+    if len(setup.off) == 1 and abs(cost.change.mean) < head_sets.SMALL:
         st.caption(head_sets.REDUNDANCY)
 
 
-def _draw_cost(before: float, cost: Cost | None) -> None:
+def _draw_cost(before: float, cost: Cost | None, answered: bool) -> None:
+    """`answered`: how sure it is stands in the answer."""
     with st.container(horizontal=True, gap="medium"):
         st.metric("Before" if cost else "All heads on", theme.fmt(before, "loss"), width="content")
         if cost is None:
@@ -87,13 +99,18 @@ def _draw_cost(before: float, cost: Cost | None) -> None:
         change = cost.change
         st.metric("After", theme.fmt(cost.after, "loss"), width="content")
         st.metric("Change", theme.signed(change.mean), width="content")
+    if answered:
+        st.caption(f"{change.n} sequence{'s' * (change.n > 1)}")
+    else:
+        st.caption(_sure(change) + (f" ({change.n} sequences)" if np.isfinite(change.low) else ""))
+
+
+def _sure(change: Estimate) -> str:
+    """How sure a change is."""
     if not np.isfinite(change.low):
-        st.caption("1 sequence, so no interval")
-        return
+        return "1 sequence, so no interval" if change.n == 1 else "no interval"
     unsure = ": could be nothing" if change.low <= 0 <= change.high else ""
-    st.caption(
-        f"Change in nats; 95 % interval {theme.interval(change.low, change.high)}{unsure} ({change.n} sequences)"
-    )
+    return f"95 % interval {theme.interval(change.low, change.high)}{unsure}"
 
 
 def draw_replacements(run: Run, setup: Setup) -> None:
@@ -109,9 +126,9 @@ def draw_replacements(run: Run, setup: Setup) -> None:
     elif not all(np.isfinite(e.low) for e in found.values()):
         said = "With 1 sequence there are no intervals to compare."
     elif agree(found):
-        said = "Their intervals overlap: it matters little what stands in for these heads."
+        said = "Their intervals overlap: the replacement matters little."
     else:
-        said = "They differ by more than their intervals: what stands in for these heads matters."
+        said = "They differ by more than their intervals: the replacement matters."
     with st.container(gap="xsmall", key="replacements"):
         st.html(strip(cost.before, found, choosers.scale("repeat_loss", run).chance, setup.mode))
         st.caption(said)
@@ -143,7 +160,7 @@ def strip(before: float, found: dict[str, Estimate], guess: float | None, chosen
 
     line = "" if guess is None else upright(at(guess), HEIGHT / 2, f'stroke="{GREY}" stroke-dasharray="3"')
     label = "" if guess is None else words(
-        at(guess), f"uniform guess {theme.fmt(guess, 'loss')} nats", *(("end", -6) if at(guess) > 50 else ("start", 6))
+        at(guess), f"uniform guess {theme.fmt(guess, 'loss')}", *(("end", -6) if at(guess) > 50 else ("start", 6))
     )  # fmt: skip
     floor = f'<line x1="0%" x2="100%" y1="{HEIGHT}" y2="{HEIGHT}" stroke="{GREY}" stroke-opacity="0.4"/>'
 
@@ -156,15 +173,15 @@ def strip(before: float, found: dict[str, Estimate], guess: float | None, chosen
     ticks = "".join(
         words(at(i * stride), f"{i * stride:g}", "middle" if i else "start") for i in range(7) if i * stride <= top
     )
-    rows = [row("Every head on", "on", before, "", GREY, f"{theme.fmt(before, 'loss')} nats")]
+    rows = [row("Every head on", "on", before, "", GREY, theme.fmt(before, "loss"))]
     for mode, e in found.items():
         low, high = at(before + e.low), at(before + e.high)
         look = f'stroke="{SLATE}" stroke-width="1.5"'
         along = f'<line x1="{low}%" x2="{high}%" y1="{HEIGHT / 2}" y2="{HEIGHT / 2}" {look}/>'
         whisker = along + upright(low, 5, look) + upright(high, 5, look) if np.isfinite(e.low) else ""
-        told = f"{theme.signed(e.mean)} nats <small>{theme.interval(e.low, e.high)}</small>"
+        told = f"{theme.signed(e.mean)} <small>{theme.interval(e.low, e.high)}</small>"
         kind = "chosen" if mode == chosen else ""
         rows.append(row(mode.capitalize(), kind, before + e.mean, whisker, SLATE, told))
-    head = f"<th>replaced with</th>{cell(label)}<th>change in nats a token, 95 % interval</th>"
+    head = f"<th>replaced with</th>{cell(label)}<th>change (nats), 95 % interval</th>"
     foot = f"<tr><td></td>{cell(ticks)}<td></td></tr>"
     return f'{STYLE}<table class="strip"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}{foot}</tbody></table>'

@@ -58,13 +58,11 @@ def draw_card(run: Run, setup: Setup, trace: xr.Dataset) -> None:
     label = theme.head_label(*head)
     asked = f"verdict-{label}-{setup.step}"
     if asked not in state.read().cards:
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            st.button(
-                f"Put {label} to the tests", key="verdict", icon=":material/fact_check:",
-                on_click=lambda: state.update(cards=(*state.not_verdicts(), asked)),  # one verdict at a time
-                help=f"{_tests()}.",
-            )  # fmt: skip
-            st.caption("Is it an induction head?", width="content")
+        st.button(
+            f"Test {label} as induction head", key="verdict", icon=":material/fact_check:",
+            on_click=lambda: state.update(cards=(*state.not_verdicts(), asked)),  # one verdict at a time
+            help=f"{_tests()}.",
+        )  # fmt: skip
         return
     tests, wrong = proving.own_tests()
     if wrong:

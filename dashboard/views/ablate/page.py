@@ -13,8 +13,8 @@ from dashboard.loading.ablation import Setup
 from dashboard.shared import choosers, prompts, switches
 from dashboard.shared.comparing import choose_other
 from dashboard.shared.mount import draw
-from dashboard.stage import timeline
-from dashboard.views.ablate.answer import draw_costs, draw_replacements
+from dashboard.stage import heads
+from dashboard.views.ablate.answer import draw_costs, draw_replacements, draw_verdict
 from dashboard.views.ablate.beside import draw_beside
 from dashboard.views.ablate.card import draw_card
 from dashboard.views.ablate.circuit import can_search, draw_circuit
@@ -25,7 +25,7 @@ from dashboard.views.ablate.when import draw_when
 from tracer.analysis import head_sets
 from tracer.config import DRAWS, Clamp
 from tracer.measures.aliases import Head
-from tracer.pictures import ablation_grid, curves, headmap
+from tracer.pictures import curves, headmap
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -57,27 +57,34 @@ def page() -> None:
         _draw_elsewhere(run)
         return
     choose_other(run, run.steps, prompt=False, place=other)
-    step = timeline.choose_step(run)
+    heads.slim(run, lambda: _draw(run), run.steps)
+
+
+def _draw(run: Run) -> None:
+    """Everything below the stage."""
     trace = choosers.recorded(run)
     if trace is None:
         return
+    step, chosen, there = choosers.step_in_force(run.steps), state.read(), head_scores.head_exists(trace)
     try:
         ablation.batches(run).sequences()
+        off = switches.in_force(run, step, there)
     except ValueError as error:
         choosers.refuse(theme.sentence(str(error)))
     _draw_clamps(run, step)
-    selection, scores = state.read(), head_scores.head_means(trace, "induction", step)
-    off = switches.existing(head_scores.head_exists(trace))
-    controls, results = st.columns([5, 8], gap="large")
-    with controls:
-        _draw_switches(run, off, scores, trace, step)
-    setup = Setup.of(run, step, off, selection.mode, selection.frozen)
-    with results:
-        try:
-            ablation.batches(run).sequences(setup.mode)
-        except ValueError as error:
-            choosers.refuse(theme.sentence(str(error)))
-        draw_costs(run, setup)
+    setup = Setup.of(run, step, off, chosen.mode, chosen.frozen)
+    answered = st.container(key="answered")
+    _draw_controls(off, trace, step)
+    try:
+        ablation.batches(run).sequences(setup.mode)
+    except ValueError as error:
+        choosers.refuse(theme.sentence(str(error)))
+    with answered:
+        costs = draw_verdict(setup)
+    left, right = st.columns([7, 6], gap="large")
+    with left:
+        draw_costs(run, setup, costs)
+    with right:
         if off:
             draw_replacements(run, setup)
         draw_card(run, setup, trace)
@@ -119,7 +126,7 @@ def _draw_effect(run: Run, setup: Setup) -> None:
     """Where in the sequence, against chance, and on the other heads."""
     if not setup.off:
         with st.container(key="only_here_effect"):
-            st.caption("Every head is on: switch one off in the grid above.")
+            st.caption("Every head is on: switch one off above.")
         return
     left, right = st.columns(2, gap="large")
     with left:
@@ -157,47 +164,35 @@ def _draw_elsewhere(run: Run) -> None:
     st.code(SNIPPET.format(layer=layer, head=head), language="python")
 
 
-def _draw_switches(
-    run: Run, off: tuple[Head, ...], scores: np.ndarray, trace: xr.Dataset, step: int
-) -> None:  # fmt: skip
-    st.header("Switch heads off", anchor=False)
-    picture = ablation_grid.picture(scores, off=off, scale=choosers.scale("induction", run, scores))
-    draw(picture, key="ablate", on_change=lambda heads: state.update(off=tuple(heads)))
-    if head_scores.holds(trace, "induction"):
-        st.caption(head_scores.induction_words(trace, head_scores.default_head(trace, step), step))
-    previous = head_scores.head_means(trace, "previous_token", step)
-    strong, back, control = (
-        head_sets.induction_heads(scores), head_sets.previous_token_head(previous), head_sets.others(off, scores),
-    )  # fmt: skip
-    with st.container(horizontal=True, gap="xsmall"):
-        _preset(
-            "Induction heads",
-            strong,
-            f"All with a score above {head_sets.THRESHOLD}",
-            "No head has that score at this step",
-        )
-        _preset("Previous-token head", back, "The head that looks most at the token before", "")
-        _preset("Control: as many others", control,
-                "A control: as many heads of the same layers, those with the lowest score",
-                "A control. Switch some heads off first, in layers that have as many others")  # fmt: skip
-    st.segmented_control(
-        "Replace output with", list(MODES), required=True, format_func=str.capitalize,
-        **state.control("mode_box", state.read().mode, lambda mode: state.update(mode=mode)),
-        help="\n\n".join(f"**{name.capitalize()}**: {what}" for name, what in MODES.items()),
-    )  # fmt: skip
-    st.toggle(
-        "Freeze attention patterns",
-        **state.control("frozen_box", state.read().frozen, lambda frozen: state.update(frozen=frozen)),
-        help="Every head attends as it did with nothing off (pattern-preserving, Olsson et al. 2022): only what these "
-        "heads pass on as values goes missing. In the last layer it makes no difference.",
-    )  # fmt: skip
+def _draw_controls(off: tuple[Head, ...], trace: xr.Dataset, step: int) -> None:
+    """Sets of heads, and what off means, in one row."""
+    scores, previous = (head_scores.head_means(trace, name, step) for name in ("induction", "previous_token"))
+    control = head_sets.random_control(off, head_scores.head_exists(trace))
+    with st.container(key="ablate_controls", horizontal=True, vertical_alignment="bottom", gap="small"):
+        _preset("Induction heads", head_sets.induction_heads(scores),
+                f"All with a score above {head_sets.THRESHOLD}", "No head has that score at this step")  # fmt: skip
+        _preset("Previous-token head", head_sets.previous_token_head(previous),
+                "The head that looks most at the token before", "")  # fmt: skip
+        _preset("Random control (same number)", control, "As many heads of the same layers, drawn at random",
+                "Switch some heads off first, in layers that have as many others")  # fmt: skip
+        st.segmented_control(
+            "Replace output with", list(MODES), required=True, format_func=str.capitalize, width="content",
+            **state.control("mode_box", state.read().mode, lambda mode: state.update(mode=mode)),
+            help="\n\n".join(f"**{name.capitalize()}**: {what}" for name, what in MODES.items()),
+        )  # fmt: skip
+        st.toggle(
+            "Freeze attention patterns", width="content",
+            **state.control("frozen_box", state.read().frozen, lambda frozen: state.update(frozen=frozen)),
+            help="Every head attends as it did with nothing off (pattern-preserving, Olsson et al. 2022): only what "
+            "these heads pass on as values goes missing. In the last layer it makes no difference.",
+        )  # fmt: skip
 
 
-def _preset(label: str, heads: tuple[Head, ...], what: str, otherwise: str) -> None:
-    names = " ".join(theme.head_label(*h) for h in heads)
+def _preset(label: str, taken: tuple[Head, ...], what: str, otherwise: str) -> None:
+    names = " ".join(theme.head_label(*head) for head in taken)
     st.button(
-        label, key=f"preset {label}", disabled=not heads, help=f"{what}: {names}" if heads else otherwise,
-        on_click=lambda: state.update(off=heads),
+        label, key=f"preset {label}", disabled=not taken, help=f"{what}: {names}" if taken else otherwise,
+        on_click=lambda: state.update(off=taken),
     )  # fmt: skip
 
 

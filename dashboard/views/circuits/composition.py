@@ -10,6 +10,7 @@ import streamlit as st
 
 from dashboard import state, theme
 from dashboard.loading import ablation
+from dashboard.shared.answer import draw_answer
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot
 from dashboard.views.circuits import data as circuits
@@ -20,6 +21,7 @@ from tracer.store import Run
 
 if TYPE_CHECKING:
     import xarray as xr
+    from streamlit.delta_generator import DeltaGenerator
 
 KINDS: dict[circuits.Kind, str] = {"k": "Keys", "q": "Queries", "v": "Values"}
 BESIDE = 16
@@ -30,29 +32,34 @@ MOST = 60
 """Edges of other heads that are drawn, so that something is seen."""
 
 
-def draw_layers(run: Run, step: int, trace: xr.Dataset, head: Head, off: tuple[Head, ...]) -> None:
+def draw_layers(
+    run: Run, step: int, trace: xr.Dataset, head: Head, off: tuple[Head, ...], answered: DeltaGenerator
+) -> None:  # fmt: skip
     """Composition and copying beside each other; one below the other where the first says nothing or is wide.
 
-    Heads that are `off` are marked: what their weights are is the same.
+    Heads that are `off` are marked: what their weights are is the same. `answered`: the place of the page's answer.
     """
     if run.why_not("composition") or trace.sizes["layer"] > BESIDE:
-        draw_composition(run, step, trace, head, off)
+        draw_composition(run, step, trace, head, off, answered)
         draw_copying(run, step, head, off, wide=True)
         return
     left, right = st.columns([3, 2], gap="large")
     with left:
-        draw_composition(run, step, trace, head, off)
+        draw_composition(run, step, trace, head, off, answered)
     with right:
         draw_copying(run, step, head, off)
 
 
-def draw_composition(run: Run, step: int, trace: xr.Dataset, head: Head, off: tuple[Head, ...]) -> None:
+def draw_composition(
+    run: Run, step: int, trace: xr.Dataset, head: Head, off: tuple[Head, ...], answered: DeltaGenerator
+) -> None:  # fmt: skip
     """Edges from heads to later heads; of a large model those of the kind that is shown, each takes its time."""
     headings.heading("Composition: who reads whom", headings.COMPOSITION, "composition")
     if why_not := run.why_not("composition"):
         st.caption(why_not)
         return
-    st.caption("A line to a later head: it reads what the earlier one wrote. Click a head to take it into focus.")
+    then = "Weights are the same with heads off." if off else "Click a head to take it into focus."
+    st.caption(f"A line to a later head: it reads what the earlier one wrote. {then}")
     into = state.read().into
     st.segmented_control(
         "Read as", list(KINDS), required=True, format_func=KINDS.__getitem__,
@@ -61,14 +68,15 @@ def draw_composition(run: Run, step: int, trace: xr.Dataset, head: Head, off: tu
     if into != "v":
         headings.say_smeared(run)
     found = _compared(run, step, tuple(kind for kind in KINDS if kind == into or not ablation.is_large(run)))
+    with answered:
+        draw_answer(answer(found, into, head))
     picture = bipartite.picture(
         found.blob, into=into, roles=head_roles.words(trace, step), selected=head, most=MOST, off=off
     )
     draw(picture, key="composition", on_change=state.focus_on)
     st.caption(
-        f"Thicker: reads more of it than random heads would (mean {found.mean:.3f}, sd {found.sd:.4f}). Faint: below "
-        f"{found.edge:.3f}, which in 95 % of models of random heads none of the {found.pairs:,} pairs passes. "
-        f"{_said(found, into, head)}{_left_out(found, into)} {headings.NORMS}"
+        f"Thicker: reads more of it. Faint: below {found.edge:.3f}, which in 95 % of models of random heads none of "
+        f"the {found.pairs:,} pairs passes.{_left_out(found, into)} {headings.NORMS}"
     )
 
 
@@ -85,20 +93,20 @@ def _compared(run: Run, step: int, kinds: tuple[circuits.Kind, ...]) -> circuits
     return found
 
 
-def _said(found: circuits.Composition, into: str, head: Head) -> str:
-    """The strongest edges of one head, in words."""
-    label, words = theme.head_label(*head), []
-    for best, clear, unclear in (
-        (found.sharpest(into, head), f"{label} reads most of", f"{label} reads no earlier head that clearly"),
-        (found.widest(into, head), f"{label} is read most by", f"no later head reads {label} that clearly"),
-    ):
-        if best is None:
-            continue
-        other, score = best
-        above = score - found.mean
-        edge = f"{theme.head_label(*other)} ({theme.signed(above)}, {above / found.sd:.0f} sd)"
-        words.append(f"{clear} {edge}" if score > found.edge else unclear)
-    return theme.sentence("; ".join(words)) if words else ""
+def answer(found: circuits.Composition, into: str, head: Head) -> str:
+    """The strongest edge of one head beside what random heads read, or that none stands out of so many pairs."""
+    label, beside = theme.head_label(*head), f"random {found.mean:.3f}, sd {found.sd:.4f}"
+    edges = [(head, *best) if reads else (best[0], head, best[1]) for reads, best in (
+        (True, found.sharpest(into, head)), (False, found.widest(into, head))) if best is not None]  # fmt: skip
+    if (best := max(edges, key=lambda edge: edge[2], default=None)) is not None and best[2] > found.edge:
+        reader, read, score = best
+        names = f"{theme.head_label(*reader)} reads {theme.head_label(*read)}"
+        return f"{names} more than random heads would: {into.upper()}-composition {score:.3f} ({beside})."
+    if (of_all := found.strongest(into)) is None or of_all[2] <= found.edge:
+        return f"No head reads an earlier one more than random heads would, of {found.pairs:,} pairs."
+    reader, read, score = of_all
+    others = f"{theme.head_label(*reader)} reads {theme.head_label(*read)} most, {score:.3f}"
+    return f"{label} neither reads nor is read more than random heads would; {others} ({beside})."
 
 
 def _left_out(found: circuits.Composition, into: str) -> str:

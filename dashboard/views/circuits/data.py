@@ -73,6 +73,14 @@ class Composition:
         """The later head that reads this one most, and its score; None in the last layer."""
         return self._best(self.scores[into][head])
 
+    def strongest(self, into: str) -> tuple[Head, Head, float] | None:
+        """The reader, what it reads, and the score of the highest pair; None where no pair has one."""
+        scores = self.scores[into]
+        if not np.isfinite(scores).any():
+            return None
+        *read, layer, at = (int(i) for i in np.unravel_index(int(np.nanargmax(scores)), scores.shape))
+        return (layer, at), (read[0], read[1]), float(scores[(*read, layer, at)])
+
     @staticmethod
     def _best(found: np.ndarray) -> tuple[Head, float] | None:
         best = head_scores.top_head(found)

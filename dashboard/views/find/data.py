@@ -130,12 +130,26 @@ class HeadPassages:
     blob: bytes
 
 
+@st.cache_data(max_entries=16, show_spinner=False, hash_funcs=OF_A_SEARCH)
+def _blank(found: HeadPeaks) -> list[int]:
+    """The tokens of its text that show nothing."""
+    ids = [int(token) for token in np.unique(found.text.tokens) if token >= 0]
+    return [token for token, text in zip(ids, prompt_tokens.strings(found.run, ids), strict=True) if not text.strip()]
+
+
+def _top(found: HeadPeaks, kind: str, head: Head) -> list[Hit]:
+    """The strongest looks of one head, those at whitespace last."""
+    from tracer.analysis import max_activating
+
+    return max_activating.strongest(found.search, kind, head, TOP, last=_blank(found))
+
+
 @st.cache_data(max_entries=256, show_spinner=False, hash_funcs=OF_A_SEARCH)
 def shown(found: HeadPeaks, kind: str, head: Head) -> HeadPassages:
     """What stands in the list of one head; its attention is computed for all heads at once."""
     from tracer.analysis import max_activating
 
-    top = max_activating.strongest(found.search, kind, head, TOP)
+    top = _top(found, kind, head)
     typical = max_activating.typical(found.search, kind, head, TYPICAL)
     hits = [*top, *typical]
     if found.from_kept:
@@ -166,7 +180,7 @@ def _attention(found: HeadPeaks, kind: str) -> np.ndarray:
     places = np.full((model.n_layers, model.n_heads, TOP + TYPICAL, 2), -1)
     for layer, head in np.ndindex(*places.shape[:2]):
         for first, hits in (
-            (0, max_activating.strongest(search, kind, (layer, head), TOP)),
+            (0, _top(found, kind, (layer, head))),
             (TOP, max_activating.typical(search, kind, (layer, head), TYPICAL)),
         ):
             for i, hit in enumerate(hits):

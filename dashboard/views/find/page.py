@@ -11,21 +11,31 @@ from dashboard import state, theme
 from dashboard.loading import ablation, head_scores
 from dashboard.loading.kept import of_run
 from dashboard.shared import choosers, prompts, switches
+from dashboard.shared.answer import draw_answer
 from dashboard.shared.asking import asked, is_wished
 from dashboard.shared.plots import table
-from dashboard.stage import timeline
+from dashboard.stage import heads
 from dashboard.views.find import data as finding
 from dashboard.views.find.all_heads import draw_all_heads
 from dashboard.views.find.data import HeadPeaks
 from dashboard.views.find.passages import READ, choose_kind, draw_ends, draw_passages, draw_top
 from dashboard.views.find.survey import draw_survey
+from tracer.analysis.head_roles import roles_in
+from tracer.measures import CONTROLS
 from tracer.measures.aliases import Head
 from tracer.store import Run
 
 if TYPE_CHECKING:
     import xarray as xr
 
-BESIDE = ("induction", "induction_control", "previous_token", "entropy_normalised", "first_token")
+CONTROL, ABOVE = CONTROLS["induction"], "Above control"
+DOES = {
+    "induction": "copies most", "previous_token": "looks most at the token before",
+    "duplicate_token": "looks most at earlier copies", "current_token": "looks most at its own token",
+    "first_token": "looks most at the first token",
+}  # fmt: skip
+"""What a head with the role of this name is said to do."""
+BESIDE = ("induction", CONTROL, "previous_token", "entropy_normalised", "first_token")
 """What stands beside the measure that heads are ranked by: no induction score without its control."""
 SHOWN = 3
 """Measures of the table."""
@@ -47,7 +57,7 @@ def page() -> None:
         st.session_state.pop(READ, None)
     with kinds:
         kind = choose_kind()
-    choosers.tick(run, lambda: _draw(run, measure, kind))
+    choosers.tick(run, lambda: heads.slim(run, lambda: _draw(run, measure, kind), prompts.searched(run) or None))
     if not run.live:
         _draw_all(run, trace)
 
@@ -61,28 +71,28 @@ def _draw_all(run: Run, trace: xr.Dataset) -> None:
 
 
 def _draw(run: Run, measure: str, kind: str) -> None:
-    """The step and everything that depends on it; in a live run this moves along with the newest snapshot."""
+    """Everything below the stage; in a live run this moves along with the newest snapshot."""
     trace = choosers.recorded(run)
     if trace is None:
         return
     steps = prompts.searched(run)
-    if steps:
-        step = timeline.choose_step(run, steps)
-    else:
-        timeline.choose_record(run)
-        step = choosers.step_in_force([int(s) for s in trace["step"].values])
+    step = choosers.step_in_force(steps or [int(s) for s in trace["step"].values])
     read, focus = _reading(run, kind, step, choosers.focus(trace, step))
+    by = head_scores.head_means(trace, measure, step)
+    if measure == "induction":
+        by = head_scores.above_control(trace, step)
+    draw_answer(_answer(run, trace, step, measure, by))
     left, right = st.columns([5, 6], gap="large")
     aside = left.container(key="find_left")
     with aside:
-        _draw_ranking(run, trace, step, measure, focus)
+        _draw_ranking(run, trace, step, measure, by, focus)
     with right:
         if not steps:
             _say_why_not(run)
             return
         try:
-            off, why_not = _off(run, trace, read)
-            draw_top(run, read, focus, step, off, why_not)
+            draw_top(run, read, focus, step)
+            off = _off(run, trace, read)
             found = _search(run, read, off)
             if found is not None:
                 draw_passages(run, found, kind, focus, step, _before(run, found))
@@ -111,14 +121,13 @@ def _say_why_not(run: Run) -> None:
     st.info(f"{why} The ranking is of what was recorded.", icon=":material/search_off:")
 
 
-def _off(run: Run, trace: xr.Dataset, step: int) -> tuple[tuple[Head, ...], str]:
-    """The heads that are off in the text that the model reads, or why none can be."""
+def _off(run: Run, trace: xr.Dataset, step: int) -> tuple[Head, ...]:
+    """The heads that are off in the text that the model reads; none where patterns were kept, which is said."""
     if prompts.can_read(run):
-        return switches.in_force(run, step, head_scores.head_exists(trace)), ""
-    why_not = f"{run.why_not('prompts')}: these patterns were kept with every head on"
+        return switches.in_force(run, step, head_scores.head_exists(trace))
     if state.read().off:
-        st.caption(f"{why_not}.")
-    return (), f"{why_not}."
+        st.caption(f"{run.why_not('prompts')}: these patterns were kept with every head on.")
+    return ()
 
 
 def _search(run: Run, step: int, off: tuple[Head, ...]) -> HeadPeaks | None:
@@ -144,38 +153,55 @@ def _before(run: Run, found: HeadPeaks) -> HeadPeaks | None:
     return finding.search(run, found.step) if at_once else None
 
 
-def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, focus: Head) -> None:
+def _answer(run: Run, trace: xr.Dataset, step: int, measure: str, by: np.ndarray) -> str:
+    """Which head comes first, what it does where it has the role, and its number beside its control and chance."""
+    known = choosers.measure_of(run, measure)
+    label = theme.unmarked(known.label.lower())
+    if (best := head_scores.top_head(by)) is None:
+        return f"No head has a number of {label} at step {step:,}."
+    beside, control = [], CONTROLS.get(measure, "")
+    value, other = (float(head_scores.head_means(trace, name, step)[best]) for name in (measure, control))
+    if np.isfinite(other):
+        beside.append(f"control {theme.fmt(other, known)}")
+    if (chance := known.at_chance(run.about.setting)) is not None:
+        beside.append(f"chance {theme.fmt(chance, known)}")
+    number = " ".join([theme.fmt(value, known), *([theme.unmarked(known.unit)] if known.unit else [])])
+    number += f" ({', '.join(beside)})" if beside else ""
+    head, roles = theme.head_label(*best), roles_in(trace, step).heads.get(best, ())
+    has = measure in {one.role.name for one in roles}
+    if measure == "induction" and not has and np.isfinite(other):
+        return f"No head is an induction head: {head} comes nearest, {label} {number}."
+    return f"{head} {DOES[measure] if has and measure in DOES else 'ranks first'}: {label} {number}."
+
+
+def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, by: np.ndarray, focus: Head) -> None:
     st.header("Heads, ranked", anchor=False)
-    values = {
-        name: head_scores.head_means(trace, name, step)
-        for name in [measure, *(name for name in BESIDE if name != measure and head_scores.holds(trace, name))][:SHOWN]
-    }
+    names = [measure, *(name for name in BESIDE if name != measure and head_scores.holds(trace, name))]
+    above = measure == "induction" and CONTROL in names
+    names = names[: SHOWN - above]
+    values = {name: head_scores.head_means(trace, name, step) for name in names}
     scale, known = _scale(measure, run, values[measure]), choosers.measure_of(run, measure)
-    chance = "" if scale.chance is None else f" By chance it is {theme.fmt(scale.chance, known)}."
-    said = " Recorded with every head on." if state.read().off else ""
     with st.container(key="ranking_said"):
-        st.caption(f"{theme.unmarked(known.label)}, measured on {theme.unmarked(choosers.probe(run, measure))}."
-                   f"{chance}{said}", help="Click a head to read its passages, a column to sort by it.")  # fmt: skip
-    by = values[measure]
-    if measure == "induction":
-        by = head_scores.above_control(trace, step)
-        none = head_scores.induction_head(trace, step) is None
-        st.caption(f"Ranked by the score minus its control.{' None stands out: no score is above it.' if none else ''}")
+        measured = f"Measured on {theme.unmarked(choosers.probe(run, measure))}."
+        st.caption("Recorded with every head on." if state.read().off else measured,
+                   help="Click a head to read its passages, a column to sort by it.")  # fmt: skip
     heads = ranked(by, head_scores.head_exists(trace))
-    labels = {
-        name: "Control" if name == "induction_control" else choosers.measure_of(run, name).label for name in values
-    }
-    if measure == "induction_control":
+    labels = {name: "Control" if name == CONTROL else choosers.measure_of(run, name).label for name in values}
+    if measure == CONTROL:
         labels[measure] = known.label  # no control of what stands beside it
     config = {label: st.column_config.NumberColumn(format="%.3f", width="small") for label in labels.values()}
-    config[labels[measure]] = st.column_config.ProgressColumn(
+    columns = {label: values[name] for name, label in labels.items()}
+    if above:
+        columns = {ABOVE: by, **columns}
+    first = next(iter(columns))
+    config[first] = st.column_config.ProgressColumn(
         format="%.3f", min_value=min(0.0, scale.lo), max_value=scale.hi, width="medium"
     )
     state.show("ranking", {"selection": {"rows": [heads.index(focus)], "columns": [], "cells": []}})
     table(
         {"Head": [theme.head_label(*head) for head in heads],
-         **{label: [float(values[name][head]) for head in heads] for name, label in labels.items()}},
-        key="ranking", alt=f"Heads ranked by {known.label.lower()}", config=config,
+         **{label: [float(column[head]) for head in heads] for label, column in columns.items()}},
+        key="ranking", alt=f"Heads ranked by {first.lower()}", config=config,
         selection_mode=["single-row", "single-cell"], on_select=lambda: _take(heads),
     )  # fmt: skip
 

@@ -38,7 +38,9 @@ SCORES = {
     "farthest": "Largest share × distance in tokens",
 }
 """What the score of a look is."""
-STRONGEST = Group("The strongest", "One for each place: repeated passages and near neighbours are left out.")
+STRONGEST = Group(
+    "The strongest", "One for each place, whitespace last: repeated passages and near neighbours are left out."
+)
 ORDINARY = Group(
     "Typical ones", "One from each quarter of all its looks, at random: maxima alone mislead.", quantile=True
 )
@@ -57,8 +59,8 @@ def choose_kind() -> str:
     )  # fmt: skip
 
 
-def draw_top(run: Run, step: int, head: Head, newest: int, off: tuple[Head, ...], why_not: str) -> None:
-    """Whose passages follow, and the head's switch, or `why_not`; of a live run also what reads newer ones."""
+def draw_top(run: Run, step: int, head: Head, newest: int) -> None:
+    """Whose passages follow; of a live run also what reads newer ones."""
     label = theme.head_label(*head)
     with st.container(
         key="passages_head", horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", gap=None
@@ -71,7 +73,6 @@ def draw_top(run: Run, step: int, head: Head, newest: int, off: tuple[Head, ...]
                 on_click=lambda: st.session_state.pop(READ, None),
                 help=f"These passages are of step {step:,}. They stay while you read, and training goes on.",
             )  # fmt: skip
-        switches.draw_both(head, off, why_not)
 
 
 def _moves(run: Run, step: int, newest: int) -> bool:

@@ -157,6 +157,8 @@ def _draw_atlas(
         )  # fmt: skip
     colour = choosers.measure_of(run, measure)
     what = "token" if run.about.d_vocab is not None else "position"
+    picture = heads.picture(run, trace, shown, measure, focus, shown.step, order=state.read().order, lit=lit)
+    has_scores = bool(picture.cue["roles"]["measures"])
     with st.container(key="atlas_said"):
         if shown.off:
             last = min(layer for layer, _ in shown.off) == len(shown.causal) - 1
@@ -164,10 +166,11 @@ def _draw_atlas(
             st.caption(f"What is off writes nothing. {then}. Numbers and roles were recorded with every head on.")
         else:
             with st.container(key="atlas_how"):
-                st.caption(f"A tile is a head: each row is a {what}, each column a {what} that it may look at. "
-                           f"The number is its {theme.unmarked(colour.label.lower())}, "
-                           f"measured on {theme.unmarked(choosers.probe(run, measure))}.")  # fmt: skip
-    picture = heads.picture(run, trace, shown, measure, focus, shown.step, order=state.read().order, lit=lit)
+                label, probe = (theme.unmarked(one) for one in (colour.label.lower(), choosers.probe(run, measure)))
+                says = f"The number is its {label}, measured on {probe}."
+                if has_scores:
+                    says = f"The colour is its {label}, the number the score of its role."
+                st.caption(f"A tile is a head: each row is a {what}, each column a {what} that it may look at. {says}")
     draw(picture, key="atlas", on_change=switches.take if switched else state.focus_on)
     if shown.off:
         st.page_link(navigation.page("ablate"), label="Test it on Ablate, with controls",

@@ -167,6 +167,6 @@ def test_a_lasso_takes_heads_to_the_atlas_and_to_ablate(page, server, folder):
     expect(page.get_by_text(re.compile("^[1-7] heads?: L0H0"))).to_be_visible()
     taken = query(page)["find"]
     page.get_by_role("button", name="Switch them off on Ablate").click()
-    expect(page.get_by_text("Switch heads off")).to_be_visible()
+    expect(page.get_by_role("heading", name="Ablate", exact=True)).to_be_visible()
     settle(page)
     assert query(page)["off"] == taken == query(page)["find"]

@@ -47,7 +47,7 @@ def test_a_run_is_swept_and_a_head_is_put_to_the_tests(page, server, swept):
     page.wait_for_url(lambda url: "layer=0&head=1" in url)
     settle(page)
     assert (query(page)["layer"], query(page)["head"]) == (["0"], ["1"])
-    page.get_by_role("button", name="Put L0H1 to the tests").click()
+    page.get_by_role("button", name="Test L0H1 as induction head").click()
     expect(page.get_by_text(re.compile("^L0H1 of swept at step .* tests passed"))).to_be_visible()
     settle(page)
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")

@@ -86,16 +86,17 @@ def test_a_click_on_circuits(page, server, folder):
     tokens = torch.tensor([[run.about.bos, *map(int, PROMPT.split())]])
     visit(page, f"{server}/circuits?run=toy&layer=0&head=1&token={at}&prompt={PROMPT.replace(' ', '+')}")
     composition, parts = page.locator(".st-key-me-composition"), page.locator(".st-key-me-logit_heads")
-    switch = page.get_by_role("button", name="Switch L0H1")
+    strip = page.locator(".st-key-me-strip").get_by_role("application")
 
     def said():
         settle(page)
         cells = [number(text) for text in parts.locator("td.cell span:not(.sr)").all_inner_texts()]
         return cells, " ".join(page.locator(".st-key-next_token .next").inner_text().split())
 
-    before, places = said(), [one.bounding_box() for one in (composition, parts, switch.locator("p"))]
-    switch.click()
-    expect(page.get_by_text("Without L0H1, the loss")).to_be_visible()
+    before, places = said(), [one.bounding_box() for one in (strip, composition, parts)]
+    strip.focus()
+    page.keyboard.press("o")
+    expect(page.get_by_text("Without L0H1, on")).to_be_visible()
     after = said()
     for (cells, _), model in ((before, run.model()), (after, cut(run.model(), 0, 1))):
         found = tracer.logit_attribution(model, tokens).heads.sel(pos=at).squeeze("batch").values.ravel()
@@ -106,15 +107,15 @@ def test_a_click_on_circuits(page, server, folder):
     best = int(now.argmax())
     assert f"{float(then[best]):.2f} → {float(now[best]):.2f}".replace("0.00", "<.01") in after[1]
     assert "→" not in before[1]
-    for old, new in zip(places, [one.bounding_box() for one in (composition, parts, switch.locator("p"))], strict=True):
+    for old, new in zip(places, [one.bounding_box() for one in (strip, composition, parts)], strict=True):
         assert (new["x"], new["y"]) == pytest.approx((old["x"], old["y"]), abs=2)
     assert page.locator(".bipartite").get_by_role("button", name="L0H1, off").count() == 1
     assert query(page)["off"] == ["L0H1"]
     page.get_by_role("button", name="All heads on").click()
-    expect(page.get_by_text("Without L0H1, the loss")).to_have_count(0)
+    expect(page.get_by_text("Without L0H1, on")).to_have_count(0)
     assert said() == before and "off" not in query(page)
     page.keyboard.press("o")
-    expect(page.get_by_text("Without L0H1, the loss")).to_be_visible()
+    expect(page.get_by_text("Without L0H1, on")).to_be_visible()
     assert said() == after and query(page)["off"] == ["L0H1"]
 
 
@@ -137,10 +138,10 @@ def test_a_click_on_find(page, server, folder):
     before, ranked = scores(), heads(page)
     assert before == expected(run.model())
     press(page, ranked.index("L0H1"))
-    switch, place = page.get_by_role("button", name="Switch L0H1"), ranking.bounding_box()
-    expect(switch).to_be_visible()
+    expect(page.get_by_role("heading", name="Where L0H1 looks")).to_be_visible()
     settle(page)
-    switch.click()
+    place = ranking.bounding_box()
+    page.keyboard.press("o")
     expect(page.get_by_text("Searched without L0H1:")).to_be_visible()
     settle(page)
     assert ranking.bounding_box() == place and query(page)["off"] == ["L0H1"]

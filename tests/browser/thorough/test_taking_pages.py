@@ -97,12 +97,12 @@ def test_pictures_of_a_file_live_on(page: Page, server: str, offline) -> None:  
     assert safe(saved(tab, part, "SVG")[1]) and saved(tab, part, "PNG")[1].startswith(b"\x89PNG")
 
 
-def test_switches_are_still_and_say_so(page: Page, server: str, offline) -> None:  # noqa: F811
+def test_a_strip_has_no_switches_and_says_what_is_off(page: Page, server: str, offline) -> None:  # noqa: F811
     visit(page, f"{server}/ablate?run=toy&layer=1&head=1&off=L0H1")
     tab = is_taken(page, server, offline, "ablate")
-    expect(tab.locator(".mount.st-key-ablate")).to_have_attribute("inert", "")
-    expect(tab.get_by_text("Switching heads takes the model")).to_be_visible()
-    expect(tab.locator(".ablation_grid")).to_contain_text("1 of 8 heads off")
+    strip = tab.locator(".mount.st-key-strip").get_by_role("application")
+    expect(strip).to_have_attribute("aria-label", re.compile("Switched off: L0H1"))
+    expect(strip).not_to_have_attribute("aria-label", re.compile("o switches"))
     slider = tab.get_by_role("slider", name="Step of training")
     at = slider.get_attribute("aria-valuetext") or ""
     slider.press("Home")  # all else in the file is of its own step

@@ -72,7 +72,7 @@ def test_heads_are_coloured_by_it(own: Run, open_page: Open, sent: Any) -> None:
     ))  # fmt: skip
     scale = sent(app, "atlas")[2]["scales"]["on_nothing"]
     assert (scale["label"], scale["lo"], scale["hi"], scale["chance"]) == ("Attention *on* nothing", 0, 1, 0.25)
-    assert r"its attention \*on\* nothing, measured on my own rows" in written(app)
+    assert r"The colour is its attention \*on\* nothing, the number the score of its role." in written(app)
 
 
 def test_the_finder_knows_its_name(own: Run, open_page: Open, sent: Any) -> None:
@@ -85,7 +85,7 @@ def test_heads_are_ranked_by_it(own: Run, open_page: Open) -> None:
     app = open_page("find", run="own", measure="on_nothing")
     ranking = shown(app, "ranking")
     assert ranking["Head"][0] == "L1H2" and ranking["Attention *on* nothing"][0] == 0.875
-    assert "By chance it is 0.250" in written(app)
+    assert "(chance 0.250)" in written(app)
 
 
 def test_training_draws_all(own: Run, open_page: Open, sent: Any) -> None:

@@ -211,7 +211,7 @@ suite("atlas", () => {
     });
   test("what a head was is said, while the film plays too", () => {
     const details = { "first token": ["m", "away"], induction: ["other", "back"] };
-    const roles = { labels: ["induction", "first token"], details, codes: [[2, 0]], lost: [[1, 0]] };
+    const roles = { labels: ["induction", "first token"], details, measures: {}, codes: [[2, 0]], lost: [[1, 0]] };
     const part = newPart({ measure: "m", scales: {}, max_cell: 176, order: "index", lit: null, roles, value: [0, 0] });
     const view = makeAtlas(part);
     const bytes = (...values) => Uint8Array.of(...values);
@@ -236,6 +236,35 @@ suite("atlas", () => {
     tell("frame", null);
     view.end();
   });
+  for (const [told, measures, numbers] of [
+    ["the score of its role", { "first token": "other" }, ["0.77"]],
+    ["the chosen measure, where no score of a role was recorded", {}, ["0.90", "0.10"]]
+  ])
+    test(`the number of a tile is ${told}`, () => {
+      const roles = { labels: ["induction", "first token"], details: {}, measures, codes: [[2, 0]], lost: [[0, 0]] };
+      const part = newPart({
+        measure: "m",
+        scales: {},
+        max_cell: 176,
+        order: "index",
+        lit: null,
+        roles,
+        value: [0, 0]
+      });
+      const view = makeAtlas(part);
+      const thumbs = Object.assign(new Uint8Array(2), { shape: [1, 2, 1, 1] });
+      const there = Object.assign(Uint8Array.of(1, 1), { shape: [1, 2] });
+      const head = { measures: ["m", "other"], causal: [true], factors: [1, 1], layers: [], version: "a" };
+      view.load(head, { thumbs, values: Float32Array.of(0.9, 0.1, 0.77, 0.3), there });
+      const [canvas] = part.root.children[0].children;
+      const texts = [];
+      const ways = { measureText: (text) => ({ width: 7 * text.length }), fillText: (text) => texts.push(text) };
+      canvas.getContext = () => new Proxy(ways, { get: (own, name) => own[name] ?? (() => {}) });
+      view.draw();
+      const written = texts.map((text) => text.replace(/[\u2068\u2069]/g, "")).filter((text) => /^[\d.]+$/.test(text));
+      assert.deepEqual(written, numbers);
+      view.end();
+    });
   /** A slim atlas of `layers` x `heads` whose switches hand on what they are told. */
   function slimOf(layers, heads, value) {
     const sent = [];

@@ -38,6 +38,8 @@ class Roles(NamedTuple):
     """[layer head]: the place of the label that a head had before and has no more; 0 none."""
     details: Mapping[str, tuple[str, str]] = MappingProxyType({})
     """By a label, which measure says more of a head, and the word after its number."""
+    measures: Mapping[str, str] = MappingProxyType({})
+    """By a label, which measure is the role's own score; empty where no such score was recorded."""
 
 
 class Pick(NamedTuple):
@@ -65,9 +67,10 @@ def picture(
     """`pack(...)`, drawn; picks a head, or with `switches` a `Pick`. Heads that are `off` are hatched.
 
     `measure` names the one that colours the heads (the first by default); `scales` says how each is printed. With
-    `order` "measure" the strongest head of each layer comes first. Heads that are not in `lit` are dimmed. `roles`
-    stand below the patterns where tiles are large enough. `slim`: heads one after the other, in a row or two of cards;
-    of many heads the patterns alone, and in words what is known of the selected one.
+    `order` "measure" the strongest head of each layer comes first. Heads that are not in `lit` are dimmed. With
+    `roles`, which stand below patterns that are large enough, the number of a head is its role's. `slim`: heads one
+    after the other, in a row or two of cards; of many heads the patterns alone, and in words what is known of the
+    selected one.
     """
     cue: dict[str, Any] = {
         "measure": measure,
@@ -85,7 +88,7 @@ def picture(
     if roles is not None:
         codes = {"codes": np.asarray(roles.codes).tolist(), "lost": np.asarray(roles.lost).tolist()}
         details = {label: list(of) for label, of in roles.details.items()}
-        cue["roles"] = {"labels": list(roles.labels), "details": details, **codes}
+        cue["roles"] = {"labels": list(roles.labels), "details": details, "measures": dict(roles.measures), **codes}
     gone = [list(head) for head in sorted(off)]
     if not switches:
         return Picture("atlas", cue | ({"off": gone} if gone else {}), blob, selected, as_head, height)

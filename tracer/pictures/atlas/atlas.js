@@ -68,6 +68,13 @@ function makeAtlas(part) {
   const exists = (one) => hasHead(arrays.there, layers, heads, one); // layers differ in their number of heads
   const hasSwitches = () => !!part.cue.value?.off;
   const chosen = () => (hasSwitches() ? part.cue.value.head : part.cue.value);
+  /** The measure whose number a tile has: the score of its role, and where nobody speaks of roles the chosen one. */
+  const numberedBy = (one) => (hasScores() ? part.cue.roles.measures[roleOf(one)] : head.measures[measure()]);
+  const hasScores = () => Object.keys(part.cue.roles?.measures ?? {}).length > 0;
+  function numberFor(name, /** @type {number[]} */ [layer, one]) {
+    const m = head.measures.indexOf(name);
+    return m < 0 ? Number.NaN : value(m, layer, one);
+  }
   /** In words, by what a head is called; empty where nothing is said of it. */
   function roleOf(/** @type {number[]} */ [layer, one]) {
     const { roles } = part.cue;
@@ -84,7 +91,7 @@ function makeAtlas(part) {
   /** What its number says of a head with a role: 2 back. */
   function detailOf(/** @type {number[]} */ one) {
     const [name, after] = part.cue.roles?.details?.[roleOf(one)] ?? [];
-    const number = head.measures.includes(name) ? value(head.measures.indexOf(name), one[0], one[1]) : Number.NaN;
+    const number = numberFor(name, one);
     return Number.isFinite(number) ? `${Math.round(number)} ${after}` : "";
   }
   const wholeRoleOf = (one) => [roleOf(one), detailOf(one)].filter(Boolean).join(", ");
@@ -214,9 +221,9 @@ function makeAtlas(part) {
   }
   /** What a card says and does of the selected head, below patterns that have no room for it. */
   function sayFocused(one) {
-    const name = head.measures[measure()];
+    const name = numberedBy(one) ?? head.measures[measure()];
     const scale = name ? scaleOf(name) : null;
-    const number = scale && !isOff(one) ? `${scale.label} ${numberOf(value(measure(), one[0], one[1]), scale)}` : "";
+    const number = scale && !isOff(one) ? `${scale.label} ${numberOf(numberFor(name, one), scale)}` : "";
     about.textContent = [headName(one), wholeRoleOf(one), isOff(one) ? "off" : number].filter(Boolean).join(" · ");
     turner.textContent = isOff(one) ? "On again" : "Switch off";
   }
@@ -412,9 +419,10 @@ function makeAtlas(part) {
     const margin = labels ? 6 : 3;
     const middle = y + strip / 2 + 0.5;
     if (named) writeText(ctx, label, x + margin, middle, { colour: ink });
-    const text = gone ? "off" : numberOf(number, { ...scale, plain: true });
+    const own = numberedBy(one);
+    const text = gone ? "off" : own ? numberOf(numberFor(own, one), { ...scaleOf(own), plain: true }) : "";
     const taken = (named ? label.length * letter + 2 * margin + (labels ? 2 : 0) : 0) + (labels ? 0 : margin);
-    if (!scale || strip <= 6 || text.length * letter > cell - taken) return null;
+    if (!scale || !text || strip <= 6 || text.length * letter > cell - taken) return null;
     return { ink, text, x: named ? x + cell - margin : x + cell / 2, y: middle };
   }
   function drawNames(ctx) {

@@ -258,6 +258,6 @@ paper = tracer.Paper(
             "this row": curve(runs["two"], "loss_again"),
             "this row, one layer": curve(runs["one"], "loss_again"),
         },
-        "loss of tokens of this kind, nats",
+        "loss, nats",
     ),
 )

@@ -177,6 +177,6 @@ paper = tracer.Paper(
     chart=tracer.PaperChart(
         "Nearest to uniform first, then to counting symbols, then to counting what followed.", ("dirichlet",),
         lambda runs: {name: curve(runs["dirichlet"], f"kl_{name}") for name in ("uniform", "unigram", "bigram")},
-        "KL of the model to each strategy, nats", log="xy",
+        "KL to each strategy, nats", log="xy",
     ),
 )  # fmt: skip

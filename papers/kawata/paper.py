@@ -171,6 +171,6 @@ paper = tracer.Paper(
         lambda runs: {
             label: known(runs[name], "copied_new") for name, label in (("20", "one length"), ("8-30", "8 to 30"))
         },
-        "copies at new distances that are right, share",
+        "right copies at new distances",
     ),
 )  # fmt: skip

@@ -245,6 +245,6 @@ paper = tracer.Paper(
     chart=tracer.PaperChart(
         "Softmax comes to rest on the start token; what may look nowhere, or is gated, does not.", DRAWN,
         lambda runs: {name: course(runs[name], "start_symbol") for name in DRAWN},
-        "attention on the start token at symbols, most of any head",
+        "attention on the start token",
     ),
 )  # fmt: skip

@@ -36,6 +36,11 @@ def test_every_claim_stands_there_with_its_verdict_and_control(open_page: Open) 
         seeds = " ".join(map(str, told["seeds"]))
         assert f"tracer reproduce {name} --seeds {seeds}" in [code.value for code in app.code]
         assert told["source"] in captions(app).replace("\\", "")
+        if chart := told.get("chart"):
+            (spec,) = (one.proto.spec for one in app.get("plotly_chart") if one.proto.id.endswith(f"chart_{name}"))
+            drawn = json.loads(spec)
+            assert [line["name"] for line in drawn["data"]] == list(chart["curves"])
+            assert f"{chart['text']} Seed {chart['seed']}." in captions(app).replace("\\", "")
     assert not [button for button in app.button if str(button.key).startswith("see ")]
 
 

@@ -24,8 +24,15 @@ def draw_chart(paper: PaperResults) -> None:
     chart = paper.told.get("chart")
     if not chart or not chart["curves"]:
         return
-    plot(_figure(chart), key=f"chart_{paper.name}", alt=f"{chart['text']} {theme.sentence(chart['y'])}")
+    alt = f"{chart['text']} {theme.sentence(chart['y'])}"
+    plot(_figure(chart), key=f"chart_{paper.name}", alt=alt, numbers=lambda: _numbers(chart))
     st.caption(f"{theme.unmarked(chart['text'])} Seed {chart['seed']}.")
+
+
+def _numbers(chart: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """A row a point."""
+    rows = [(name, *point) for name, points in chart["curves"].items() for point in zip(*points, strict=True)]
+    return dict(zip(("curve", chart["x"], chart["y"]), map(list, zip(*rows, strict=True)), strict=True))
 
 
 def _figure(chart: Mapping[str, Any]) -> go.Figure:

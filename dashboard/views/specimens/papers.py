@@ -7,6 +7,7 @@ from collections import Counter
 import streamlit as st
 
 from dashboard import loading, navigation, state, theme
+from dashboard.views.specimens.chart_of_paper import draw_chart
 from tracer.specimens.paper_results import PaperResults
 from tracer.specimens.paper_tables import rows, spent
 
@@ -37,8 +38,12 @@ def _draw_paper(paper: PaperResults) -> None:
     verdicts = Counter(claim["verdict"] for claim in paper.told["claims"])
     st.markdown(" ".join(badge(verdict, f"{n} {several(verdict, n)}") for verdict, n in verdicts.items()))
     lead, _, rest = paper.page.partition("\n\n")
-    st.markdown(lead)
-    st.caption(f"{theme.unmarked(paper.told['source'])}. {spent(paper.told)}.")
+    words, picture = st.columns([4, 5], gap="large") if paper.told.get("chart") else (st.container(), st.container())
+    with words:
+        st.markdown(lead)
+        st.caption(f"{theme.unmarked(paper.told['source'])}. {spent(paper.told)}.")
+    with picture:
+        draw_chart(paper)
     with st.expander(f"Its {len(paper.told['claims'])} claims, figures and controls"):
         for row in rows(paper.told):
             claim, origin, here, control = map(theme.unmarked, row[1:])

@@ -41,10 +41,10 @@ def places(steps: ArrayLike, log: bool) -> np.ndarray:
     return np.maximum(at, at[at > 0].min(initial=np.inf)) if log and (at > 0).any() else at
 
 
-def step_axis(figure: go.Figure, log: bool, span: ArrayLike | None = None, **options: Any) -> None:
-    """Name and scale the x axis; from the first to the last step of `span`, as a timeline, or as Plotly would."""
-    if span is not None:
-        first, last = places(span, log)[[0, -1]]
+def step_axis(figure: go.Figure, log: bool, steps: ArrayLike | None = None, **options: Any) -> None:
+    """Name and scale the x axis; from the first to the last of these `steps`, as a timeline, or as Plotly would."""
+    if steps is not None and (at := places(steps, log)).size:
+        first, last = at.min(), at.max()
         options["range"] = np.log10([first, last]).tolist() if log and first > 0 else [first, last]
     title = {"text": "step (log)" if log else "step", "font": {"size": 12}, "standoff": 6}
     kind = {"type": "log", "dtick": 1} if log else {"type": "linear"}

@@ -265,6 +265,7 @@ def test_log_steps(open_page) -> None:
     assert shown(app, "timeline").layout.xaxis.type == "linear"
     app.segmented_control(key="axis_box").set_value("log").run()
     assert shown(app, "timeline").layout.xaxis.type == shown(app, "surface_loss").layout.xaxis.type == "log"
+    assert list(shown(app, "timeline").layout.xaxis.range) == pytest.approx([0, np.log10(30)]), "0 stands at step 1"
 
 
 def test_pictures_hold_the_losses(open_page, small_run) -> None:

@@ -141,8 +141,7 @@ def timeline(
         height=LANE * n + FOOT, showlegend=False, hovermode="x",
         hoverdistance=-1, margin={"l": 48, "r": 8, "t": 4, "b": FOOT},
     )  # fmt: skip
-    span = [find(x[at] for x, _ in series if len(x)) for find, at in ((min, 0), (max, -1))] if n else None
-    step_axis(figure, log_x, span, anchor="free", position=0)
+    step_axis(figure, log_x, np.concatenate([x for x, _ in series]) if n else None, anchor="free", position=0)
     return figure
 
 
@@ -212,7 +211,7 @@ def surface(
         title={"text": f"{label} (nats)", "font": {"size": 13}, "x": 0, "xref": "paper", "y": 0.98},
         margin={"l": 52, "r": 8, "t": 32, "b": 44},
     )  # fmt: skip
-    step_axis(figure, log_x, steps[[0, -1]], showgrid=False)
+    step_axis(figure, log_x, steps, showgrid=False)
     figure.update_yaxes(
         type="log", tickvals=powers, ticktext=[str(p) for p in powers], showgrid=False,
         title={"text": "position (log)", "font": {"size": 12}}, range=[np.log10(0.75), np.log10(n + 0.5)],

@@ -15,23 +15,15 @@ from tracer.pictures import forming
 from tracer.presets import PRESETS
 from tracer.store import Run
 
-WHAT = (
-    "See what every *attention head* looks at, at every step of its training, and switch it off to find out what it is "
-    "for."
-)
+WHAT = "See what every *attention head* looks at while it trains, and switch it off to find out what it is for."
 INDUCTION = (
-    "A language model reads from left to right. At every token each of its heads looks back at earlier tokens and "
-    "carries something over. Nobody tells a head where to look. An *induction head* learns this: when a token comes "
-    "again, look at what followed it the last time, and say that. It needs a head below it that looks at the token "
-    "before, which forms first."
+    "An *induction head* looks at what followed a token the last time it came, and says that. It needs a head below it "
+    "that looks at the token before, which forms first."
 )
-LOCAL = "On a laptop’s processor. Nothing is downloaded, and nothing leaves this machine."
-FILM = (
-    "The demo, from its first step to its last. Each row is a token that looks, each column one that it may look at: "
-    "24 random tokens, twice."
-)
+LOCAL = "Nothing is downloaded, and nothing leaves this machine."
+FILM = "Each row is a token that looks at its columns: 24 random tokens, twice."
 COMING = (
-    (0, "the loss falls fast: it learns which tokens are frequent and what follows what.", "training"),
+    (0, "the loss falls fast: it learns which tokens are frequent.", "training"),
     (200, "a head of layer 0 turns to the token before: a sharp diagonal.", "heads"),
     (550, "a head of layer 1 finds what came next the last time, and the loss on repeated tokens drops.", "heads"),
     (1300, "it is done. Switch that head off, and see what breaks.", ""),

@@ -99,6 +99,9 @@ def test_every_selector_meets_something(browser, server, folder):
         for address in addresses:
             page.goto(f"{server}/{address}")
             look_round()
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.get_by_role("button", name="Menu", exact=True).wait_for()
+        look_round()
         wanted = page.evaluate("wanted")
     unmet = [one for one in wanted if one not in met]
     assert len(wanted) > 20 and unmet == []

@@ -114,7 +114,7 @@ def test_the_page_is_taken_along(browser, specimens, offline):  # noqa: F811
         visit(page, f"{specimens}/specimens?cards=multi-head")
         settle(page)
         name, text = take(page)
-    assert name == "specimens.html"
+    assert name == "papers.html"
     file = offline(text)
     expect(file.get_by_role("heading", level=1)).to_have_text("Papers")
     expect(file.get_by_role("heading", name="1. One head, nothing scaled")).to_be_visible()

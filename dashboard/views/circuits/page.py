@@ -56,9 +56,9 @@ def _draw(run: Run, writing: DeltaGenerator) -> None:
     except ValueError as error:
         choosers.refuse(str(error))
     head, off = choosers.focus(trace, step), switches.in_force(run, step, head_scores.head_exists(trace))
+    answered = st.container(key="answered")
     with st.container(key="circuits_next"):
         draw_next(run, step, off)
-    answered = st.container(key="answered")
     if why_not := data.why_unknown(run, step):
         st.info("The heads of this model cannot be told apart in its weights, so its circuits are not read. What they "
                 "do can be seen and tested on Heads, Find and Ablate.", icon=":material/schema:")  # fmt: skip

@@ -14,10 +14,10 @@ from dashboard.shared import choosers, prompts, switches
 from dashboard.shared.comparing import choose_other
 from dashboard.shared.mount import draw
 from dashboard.stage import heads
-from dashboard.views.ablate.answer import draw_costs, draw_replacements, draw_verdict
 from dashboard.views.ablate.beside import draw_beside
 from dashboard.views.ablate.card import draw_card
 from dashboard.views.ablate.circuit import can_search, draw_circuit
+from dashboard.views.ablate.costs import draw_costs, draw_replacements, draw_verdict
 from dashboard.views.ablate.on_prompt import draw_prompt
 from dashboard.views.ablate.patching import draw_patching
 from dashboard.views.ablate.sweep import draw_null, draw_sweep

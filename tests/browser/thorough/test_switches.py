@@ -95,7 +95,7 @@ def test_a_click_on_circuits(page, server, folder):
 
     before, places = said(), [one.bounding_box() for one in (composition, parts, switch.locator("p"))]
     switch.click()
-    expect(page.get_by_text("Without L0H1, the loss")).to_be_visible()
+    expect(page.get_by_text("Without L0H1: it writes nothing")).to_be_visible()
     after = said()
     for (cells, _), model in ((before, run.model()), (after, cut(run.model(), 0, 1))):
         found = tracer.logit_attribution(model, tokens).heads.sel(pos=at).squeeze("batch").values.ravel()
@@ -111,10 +111,10 @@ def test_a_click_on_circuits(page, server, folder):
     assert page.locator(".bipartite").get_by_role("button", name="L0H1, off").count() == 1
     assert query(page)["off"] == ["L0H1"]
     page.get_by_role("button", name="All heads on").click()
-    expect(page.get_by_text("Without L0H1, the loss")).to_have_count(0)
+    expect(page.get_by_text("Without L0H1: it writes nothing")).to_have_count(0)
     assert said() == before and "off" not in query(page)
     page.keyboard.press("o")
-    expect(page.get_by_text("Without L0H1, the loss")).to_be_visible()
+    expect(page.get_by_text("Without L0H1: it writes nothing")).to_be_visible()
     assert said() == after and query(page)["off"] == ["L0H1"]
 
 

@@ -19,7 +19,7 @@ from dashboard import state, theme
 from dashboard.loading import ablation
 from dashboard.loading.ablation import Setup
 from dashboard.shared import choosers
-from dashboard.views.ablate import answer, sweep
+from dashboard.views.ablate import costs, sweep
 from tests.dashboard.words import written
 from tracer import ablate, data
 from tracer.analysis import head_sets
@@ -219,7 +219,7 @@ def test_only_what_is_open_is_drawn_and_the_link_says_which(open_page: Open) -> 
 def test_losses_and_their_intervals_are_drawn_where_they_are() -> None:
     """Nats from 0 over the width of the image: 0 to 4.2, 5 % more than the highest."""
     found = {"zero": ablate.Estimate(1.0, 0.5, 2.0, 8), "mean": ablate.Estimate(0.2, np.nan, np.nan, 1)}
-    markup = answer.strip(2.0, found, 3.5, "zero")
+    markup = costs.strip(2.0, found, 3.5, "zero")
     images = [base64.b64decode(one).decode() for one in re.findall(r"base64,([^\"]+)", markup)]
     assert len(images) == 5 and 'x="83.33%"' in images[0] and "uniform guess 3.500" in images[0]
     clean, zero, mean = images[1:4]

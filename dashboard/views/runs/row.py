@@ -16,7 +16,7 @@ from dashboard.views.runs.manage import draw_more, said_of
 from tracer.analysis.head_sets import THRESHOLD
 from tracer.store import Run
 
-WIDTHS = (22, 14, 15, 44, 18, 10)
+WIDTHS = (20, 16, 15, 38, 21, 14)
 TITLES = ("Run", "Model", "Training loss", "Heads at the last record", "Finding", "")
 SPARK_SHARE = 0.15
 """A line that has just begun gets at least this much of the width."""

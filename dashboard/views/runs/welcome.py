@@ -17,11 +17,11 @@ from tracer.store import Run
 
 WHAT = "See what every *attention head* looks at while it trains, and switch it off to find out what it is for."
 INDUCTION = (
-    "An *induction head* looks at what followed a token the last time it came, and says that. It needs a head below it "
-    "that looks at the token before, which forms first."
+    "An *induction head* looks at what followed a token the last time it came. It needs a head below it that looks at "
+    "the token before."
 )
-LOCAL = "Nothing is downloaded, and nothing leaves this machine."
-FILM = "Each row is a token that looks at its columns: 24 random tokens, twice."
+LOCAL = "Nothing leaves this machine."
+FILM = "24 random tokens, twice: each row looks at its columns."
 COMING = (
     (0, "the loss falls fast: it learns which tokens are frequent.", "training"),
     (200, "a head of layer 0 turns to the token before: a sharp diagonal.", "heads"),

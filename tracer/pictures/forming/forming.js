@@ -94,7 +94,7 @@ function makeForming(part) {
       }
       fillDisc(ctx, colours[h % 2], px(at), py(scores[at]), 4);
     });
-    writeText(ctx, `score of each head${width > 220 ? ", step by step" : ""}`, 30, LINE_HEIGHT - 2, {
+    writeText(ctx, width > 220 ? "score of each head, step by step" : "score", 30, LINE_HEIGHT - 2, {
       ...look,
       font: `400 11px ${theme.sans}`,
       align: "left",

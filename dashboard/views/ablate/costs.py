@@ -56,7 +56,7 @@ def draw_verdict(setup: Setup) -> dict[str, Cost] | None:
                         f"{theme.fmt(clean[main], 'loss')} nats.")  # fmt: skip
         return None
     cost = found[main]
-    how = {"zero": "Without {}", "mean": "With {} at the mean", "resample": "With {} resampled"}[setup.mode]
+    how = {"zero": "Without {}", "mean": "With {} averaged", "resample": "With {} resampled"}[setup.mode]
     done = how.format(switches.named(setup.off)) + ", patterns frozen," * setup.frozen
     before, after = (theme.fmt(loss, "loss") for loss in (cost.before, cost.after))
     change = f"change {theme.signed(cost.change.mean)}, {_sure(cost.change)}"

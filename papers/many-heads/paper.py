@@ -69,7 +69,7 @@ paper = tracer.Paper(
         tracer.System(
             "single-head", "The base line", "The same again, where the series on many heads begins.",
             "As before.", "perplexity 67.68, entropy 1.177", perplexity=67.68, entropy=(None, 1.177),
-            finding="One head: the base line of what follows",
+            finding="One head: the baseline",
         ),
         tracer.System(
             "multi-head-full", "Four heads of full rank", "Four heads, each as wide as the model, joined by W_O.",

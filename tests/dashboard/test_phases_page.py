@@ -96,7 +96,7 @@ def test_how_sure_each_change_is() -> None:
     assert [sureness(changed, i) for i in range(4)] == [
         "Not separated from 2.", "Not separated from 1.", "", "Separate from all others.",
     ]  # fmt: skip
-    assert by_unit(changed) == "Which came first depends on how it is measured: 1 and 3; 2 and 3."
+    assert by_unit(changed) == "The order depends on how it is measured: 1–3, 2–3."
     assert by_unit(changed[:2]) == ""
     assert sureness(changed[:2], 0) == "Not separated from any other."
     assert sureness(changed[:1], 0) == ""

@@ -173,7 +173,7 @@ def strip(before: float, found: dict[str, Estimate], guess: float | None, chosen
     ticks = "".join(
         words(at(i * stride), f"{i * stride:g}", "middle" if i else "start") for i in range(7) if i * stride <= top
     )
-    rows = [row("Every head on", "on", before, "", GREY, theme.fmt(before, "loss"))]
+    rows = [row("Every head on", "on", before, "", GREY, "<small>no change</small>")]
     for mode, e in found.items():
         low, high = at(before + e.low), at(before + e.high)
         look = f'stroke="{SLATE}" stroke-width="1.5"'
@@ -182,6 +182,6 @@ def strip(before: float, found: dict[str, Estimate], guess: float | None, chosen
         told = f"{theme.signed(e.mean)} <small>{theme.interval(e.low, e.high)}</small>"
         kind = "chosen" if mode == chosen else ""
         rows.append(row(mode.capitalize(), kind, before + e.mean, whisker, SLATE, told))
-    head = f"<th>replaced with</th>{cell(label)}<th>change (nats), 95 % interval</th>"
+    head = f"<th>replaced with</th>{cell(label)}<th>change in nats, 95 % interval</th>"
     foot = f"<tr><td></td>{cell(ticks)}<td></td></tr>"
     return f'{STYLE}<table class="strip"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}{foot}</tbody></table>'

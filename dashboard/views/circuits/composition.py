@@ -126,7 +126,7 @@ def draw_copying(run: Run, step: int, head: Head, off: tuple[Head, ...], *, wide
         st.caption(why_not)
         return
     st.caption(
-        "Does a head make the model say what it looks at? 1: always; 0: as random heads; −1: it speaks against it."
+        "Does a head make the model say what it looks at? 1: always; 0: as random heads; −1: it makes it less likely."
     )
     found = circuits.copying(run, step)
     scores, own = st.columns([3, 2], gap="large") if wide else (st.container(), st.container())

@@ -26,24 +26,20 @@ if TYPE_CHECKING:
     from tracer.analysis.max_activating import Hit
 
 KINDS = {
-    "sharpest": "Sharpest look",
+    "sharpest": "Strongest attention",
     "induction": "After an earlier copy",
     "previous_token": "Token before",
-    "farthest": "Farthest look",
+    "farthest": "Farthest attention",
 }
 SCORES = {
-    "sharpest": "Largest share on one token",
+    "sharpest": "A token’s strongest attention",
     "induction": "Share on tokens that came after an earlier copy",
     "previous_token": "Share on the token before",
     "farthest": "Largest share × distance in tokens",
 }
 """What the score of a look is."""
-STRONGEST = Group(
-    "The strongest", "One for each place, whitespace last: repeated passages and near neighbours are left out."
-)
-ORDINARY = Group(
-    "Typical ones", "One from each quarter of all its looks, at random: maxima alone mislead.", quantile=True
-)
+STRONGEST = Group("The strongest", "Near-duplicates are left out; attention to whitespace comes last.")
+ORDINARY = Group("Typical ones", "One from each quarter of all, at random: maxima alone mislead.", quantile=True)
 READ = "find_read"
 """Where the session keeps what was asked, and the step and head that are read since."""
 AFTER = 8

@@ -18,7 +18,7 @@ from tracer.pictures import step_heatmap
 if TYPE_CHECKING:
     import xarray as xr
 
-PAIRS = {"QK": "Where it looks: W_Q, W_K", "VO": "What it passes on: W_V, W_O"}
+PAIRS = {"QK": "Where it looks (W_Q, W_K)", "VO": "What it passes on (W_V, W_O)"}
 ROW, MOST, FRAME = 18, 300, 62
 """Pixels of a row, of all rows together, and of what is around them."""
 

@@ -162,8 +162,8 @@ def sureness(changed: list[Curve], i: int) -> str:
 def by_unit(changed: list[Curve]) -> str:
     """The pairs of changes, by their numbers, whose order differs between units."""
     n = range(len(changed))
-    pairs = [f"{i + 1} and {j + 1}" for i in n for j in n[i + 1 :] if order(changed[j], changed[i]) == "units"]
-    return f"Which came first depends on how it is measured: {'; '.join(pairs)}." if pairs else ""
+    pairs = [f"{i + 1}–{j + 1}" for i in n for j in n[i + 1 :] if order(changed[j], changed[i]) == "units"]
+    return f"The order depends on how it is measured: {', '.join(pairs)}." if pairs else ""
 
 
 def window(curve: Curve) -> str:

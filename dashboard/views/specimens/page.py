@@ -22,7 +22,7 @@ from dashboard.views.specimens.data import LossSetting
 from dashboard.views.specimens.papers import draw_papers
 from dashboard.views.specimens.specimen_card import MINUTES, StoryPlace, draw_last_words, draw_specimen, folds, minutes
 from dashboard.views.specimens.wall import draw_wall
-from tracer.specimens.paper_results import results
+from tracer.specimens.paper_results import PaperResults, results
 from tracer.specimens.paper_verdicts import ClaimAnswer
 from tracer.specimens.tutorials import CLAIMS, SPECIMENS, TRAINED, TUTORIAL, TUTORIALS
 from tracer.store import Run
@@ -47,7 +47,7 @@ NEAR = (
 
 
 def page() -> None:
-    choosers.heading("Papers", "What holds when it is trained again?")
+    choosers.heading("Papers", "Do published claims hold when they are trained again?")
     with st.container(key="arrival"):
         serve("landing", key="landing", data=0)
     found = reading.with_shipped(reading.trained(loading.runs(), SERIES), SERIES)
@@ -67,7 +67,7 @@ def page() -> None:
     places = _places(runs, readings, trainable)
     papers = [one for one in results() if one.name not in TUTORIALS]
     folded = [place.specimen.name for place in places if folds(place) is not None]
-    _draw_overview(runs, own, readings, small, folded)
+    _draw_overview(runs, own, readings, papers, small, folded)
     draw_wall(places, papers)
     answer = _answer(runs)
     for i, place in enumerate(places):
@@ -155,10 +155,11 @@ def _watch(seen: list[tuple[str, str]]) -> None:
 
 
 def _draw_overview(
-    runs: Mapping[str, Run], own: Mapping[str, Run], readings: list[ClaimAnswer], trainable: bool, folded: list[str]
-) -> None:
+    runs: Mapping[str, Run], own: Mapping[str, Run], readings: list[ClaimAnswer], papers: list[PaperResults],
+    trainable: bool, folded: list[str],
+) -> None:  # fmt: skip
     with st.container(key="specimen-overview"):
-        _draw_standing(readings)
+        _draw_standing(readings, papers)
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             if trainable:
                 _draw_series(own)
@@ -228,16 +229,26 @@ def _stop(series: Started) -> None:
     st.session_state["series_stopped"] = series.process.pid
 
 
-def _draw_standing(readings: list[ClaimAnswer]) -> None:
+def _of_papers(papers: list[PaperResults]) -> str:
+    """How many of their claims hold."""
+    verdicts = [claim["verdict"] for paper in papers for claim in paper.told["claims"]]
+    return f" Papers: {verdicts.count('holds')} of {len(verdicts)}." if verdicts else ""
+
+
+def _draw_standing(readings: list[ClaimAnswer], papers: list[PaperResults]) -> None:
     """How many claims hold, and those that do not; what is too close to tell says so on its card."""
     tested = [one for one in readings if one.verdict != "not tested"]
     untested = len(readings) - len(tested)
     holding, close = ([one for one in tested if one.verdict == verdict] for verdict in ("holds", "too close to tell"))
     failing = [one for one in tested if one.verdict not in ("holds", "too close to tell")]
-    words = [f"{len(holding)} of {len(tested)} tested claims hold here"] if tested else ["No claim is tested yet"]
+    words = (
+        [f"Tutorials: {len(holding)} of {len(tested)} tested claims hold here"]
+        if tested
+        else ["No claim is tested yet"]
+    )
     words += [f"{len(failing)} {'does' if len(failing) == 1 else 'do'} not"] if failing else []
     words += [f"{len(close)} {'is' if len(close) == 1 else 'are'} too close to tell"] if close else []
     words += [f"{untested} {'is' if untested == 1 else 'are'} not tested"] if tested and untested else []
-    st.markdown(f"**{', '.join(words)}.**")
+    st.markdown(f"**{', '.join(words)}.{_of_papers(papers)}**")
     for one in failing:
         st.markdown(claimed(one))

@@ -16,11 +16,11 @@ function makeGuesses(part) {
   function addWord(word, now, before, most) {
     const one = element("li", "", null, list);
     element("code", "", null, one).append(element("bdi", "", word));
+    if (before !== undefined) element("small", "", `${shareText(before)} → `, one);
+    one.append(shareText(now));
     const bars = element("i", "", null, one);
     for (const share of before === undefined ? [now] : [now, before])
       element("u", "", null, bars).style.width = `${most > 0 ? (100 * (share ?? 0)) / most : 0}%`;
-    if (before !== undefined) element("small", "", `${shareText(before)} → `, one);
-    one.append(shareText(now));
   }
 
   return {

@@ -122,7 +122,7 @@ def link(server: str, name: str) -> str:
 
 
 def turn(page: Page, name: str) -> None:
-    page.get_by_test_id("stTopNavLink").filter(has_text=name.title()).click()
+    page.get_by_test_id("stTopNavLink").filter(has_text=TITLES[name]).click()
 
 
 def comes_to_say(page: Page, said: list[str]) -> None:

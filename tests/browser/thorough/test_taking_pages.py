@@ -31,7 +31,8 @@ def test_a_page_is_taken_as_it_stands(page: Page, server: str, offline, name: st
     visit(page, f"{server}/{name}?run=toy&layer=1&head=1")
     if name == "gradients":
         expect(page.locator(".js-plotly-plot .main-svg").first).to_be_visible()
-        page.locator("[data-testid=stDataFrame] table").first.wait_for(state="attached")
+        page.locator(".st-key-tensors summary").click()
+        page.locator(".st-key-tensors table").wait_for(state="attached")
     is_taken(page, server, offline, name)
 
 

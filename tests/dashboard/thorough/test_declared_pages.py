@@ -83,5 +83,6 @@ def test_heads_are_switched_off_where_it_was_said_what_reads_them(elsewhere: Pat
 def test_ablate_says_what_cannot_be_done(elsewhere: Path, open_page: Open, off: tuple[Any, ...]) -> None:
     app = open_page("ablate", run="blind", off=off)
     assert [one.value for one in app.error] == ["This cannot be shown."]
-    (why,) = [one.value for one in app.text if "switched off" in one.value]
-    assert why[0].upper() + why[1:].rstrip(".") == f"{WHY}tracer.attends(Blind, ..., out='proj')"
+    whys = [one.value for one in app.text if "switched off" in one.value]  # of what is off, and of every head
+    assert len(whys) == 1 + bool(off)
+    assert {why[0].upper() + why[1:].rstrip(".") for why in whys} == {f"{WHY}tracer.attends(Blind, ..., out='proj')"}

@@ -22,6 +22,7 @@ from dashboard.views.specimens.fold import line
 from tests.dashboard.test_specimens import OPEN, TRAINED, change, elsewhere, made, nothing, the_setting  # noqa: F401
 from tests.dashboard.words import labels, sparks, written
 from tracer.specimens.paper import Claim
+from tracer.specimens.paper_results import results
 from tracer.specimens.paper_verdicts import ClaimAnswer, PaperVerdict
 from tracer.specimens.system_figures import Outcome, outcome
 from tracer.specimens.tutorials import SPECIMENS
@@ -57,7 +58,8 @@ def test_a_folded_card_says_what_came_out_and_sends_nothing_else(open_page: Open
     assert said["one-matmul"].startswith(":green-badge[✓ 5 of 5 checks] &nbsp;Five claims")
     assert set(said) == {*TRAINED, "many-eyes", "many-eyes-bare", "one-matmul", "post-norm"}
     drawn = {key for key, (part, _) in app.session_state[DRAWN].items() if part not in ("cue", "landing", "taker")}
-    assert drawn == set() and not {"What went wrong", "What its author asks"} & set(written(app).split("**"))
+    assert drawn == {f"chart_{one.name}" for one in results() if "chart" in one.told}
+    assert not {"What went wrong", "What its author asks"} & set(written(app).split("**"))
 
 
 def test_the_small_line_is_the_mean_entropy(open_page: Open, elsewhere: Path) -> None:  # noqa: F811

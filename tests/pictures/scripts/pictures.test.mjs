@@ -88,7 +88,7 @@ suite("guesses", () => {
       body,
       words,
       loss,
-      widths: () => list.children.map((one) => one.children[1].children.map((bar) => bar.style.width))
+      widths: () => list.children.map((one) => one.children.at(-1).children.map((bar) => bar.style.width))
     };
   };
   test("a token is text, and what is small or unknown says so", () => {

@@ -149,38 +149,39 @@ def all_say(words: str, runs: str, **other: str) -> dict[str, str]:
 
 UNSEEN = "cut off or damaged; other steps here: 0, 10, 20"
 NO_WEIGHTS = "This run keeps no weights"
-UNREAD = "cannot be read: Training says why"
+UNREAD = "The trace cannot be read"
+HEALTHY = "✓ healthy"
 STATES: list[tuple[Callable[[Run], None], dict[str, str]]] = [
-    (finished, {**WHOLE, "runs": "✓ finished"}),
+    (finished, {**WHOLE, "runs": HEALTHY}),
     (live, {**WHOLE, "runs": "Step 30 of 100"}),
-    (begun, all_say("Nothing is recorded yet", "not measured yet", ablate="other has no snapshot yet")),
-    (diverged, {**WHOLE, "runs": "Broke at step 30 of 30", "training": "not a finite number at step 20"}),
+    (begun, all_say("Nothing is recorded yet", "Not measured yet", ablate="other has no snapshot yet")),
+    (diverged, {**WHOLE, "runs": "Broke at step 30", "training": "not a finite number at step 20"}),
     (interrupted, {**WHOLE, "runs": "◌ interrupted"}),
     (
         weightless,
         {
             **WHOLE,
-            "runs": "✓ finished",
+            "runs": HEALTHY,
             "heads": NO_WEIGHTS,
             "find": "2 kept prompts",
             "ablate": NO_WEIGHTS,
             "circuits": NO_WEIGHTS,
         },
     ),
-    (cut_off, {**WHOLE, "runs": "✓ finished", "heads": UNSEEN, "find": UNSEEN, "ablate": UNSEEN, "circuits": UNSEEN}),
-    (traceless, all_say("has no trace.zarr: the run was stopped before its first record", "not measured yet")),
+    (cut_off, {**WHOLE, "runs": HEALTHY, "heads": UNSEEN, "find": UNSEEN, "ablate": UNSEEN, "circuits": UNSEEN}),
+    (traceless, all_say("has no trace.zarr: the run was stopped before its first record", "Not measured yet")),
     (damaged_trace, all_say("trace.zarr cannot be read", UNREAD)),
     (torn_chunk, all_say("a part of it is damaged; the snapshots are untouched", UNREAD)),
     (
         voiceless,
         {
-            **all_say("has no tokenizer.json", "✓ finished"),
+            **all_say("has no tokenizer.json", HEALTHY),
             **{n: WHOLE[n] for n in ("training", "phases", "gradients", "ablate")},
         },
     ),
     (
         garbled,
-        {**all_say("json cannot be read", "✓ finished"), **{n: WHOLE[n] for n in ("training", "phases", "gradients")}},
+        {**all_say("json cannot be read", HEALTHY), **{n: WHOLE[n] for n in ("training", "phases", "gradients")}},
     ),
     (no_run, all_say("run.json is not readable JSON", "the trace and the snapshots beside it are untouched")),
     (unlisted, all_say("holds a config of the wrong kind", "holds a config of the wrong kind")),
@@ -207,7 +208,7 @@ def test_a_run_in_this_state(state: Callable[[Run], None], name: str, open_page:
     finally:
         if lock is not None:
             lock.release()
-    assert expected[name] in text, text
+    assert text.count(expected[name]) >= 1 + (expected[name] == HEALTHY), text  # `tiny` beside it is healthy, too
 
 
 def test_a_damaged_part_of_a_live_run_is_not_called_empty(open_page: Open, copy_run: Copy) -> None:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from tracer.config.field_docs import fields_in_help
 from tracer.diagnosis.findings import Diagnosis
+from tracer.diagnosis.rules import RULES
 
 
 @fields_in_help
@@ -27,4 +28,5 @@ def verdict(diagnosis: Diagnosis) -> RunVerdict:
     if diagnosis.findings:
         parts = [f"{bad} bad"] * (bad > 0) + [f"{watch} to watch"] * (watch > 0)
         return RunVerdict("bad" if bad else "watch", ", ".join(parts))
-    return RunVerdict("healthy", "healthy") if diagnosis.looked_for else RunVerdict("unknown", "not measured")
+    measured = set(diagnosis.looked_for) - {RULES["divergence"].name}  # which is asked of a run without a record, too
+    return RunVerdict("healthy", "healthy") if measured else RunVerdict("unknown", "not measured")

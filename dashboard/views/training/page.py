@@ -63,9 +63,10 @@ def page() -> None:
 
 def _draw(run: Run, compared: list[Run]) -> None:
     """Everything below the stage; this is what a live run draws again."""
+    answered = st.container(key="answered")
+    draw_divergence(run)  # before a trace that cannot be read ends the page
     trace = choosers.recorded(run)
     if trace is None:
-        draw_divergence(run)
         return
     traces = {run.name: trace}
     for other in compared:
@@ -73,8 +74,8 @@ def _draw(run: Run, compared: list[Run]) -> None:
     step = state.read().step
     laid_over = next((other for other in compared if other.name in traces), None)
     each = {one.name: found for one in (run, *compared) if (found := loading.updates(one)) is not None}
-    draw_answer(answer(run, trace, each.get(run.name), step))
-    draw_divergence(run)
+    with answered:
+        draw_answer(answer(run, trace, each.get(run.name), step))
     draw_facts(run, trace, step, each, None if laid_over is None else (laid_over.name, traces[laid_over.name]))
     _draw_few(run, trace)
     if head_scores.head_measures(trace):

@@ -38,7 +38,8 @@ def test_the_report_by_hand() -> None:
     )
     unsure = replace(one(), advice=Advice("", ("this", "that"), "look"))
     assert "  it may be: this; or that\n  to tell which: look\n" in report("run", Diagnosis([unsure], [], []))
-    assert report("run", Diagnosis([], ["divergence"], [])) == "run: healthy\n\nLooked for divergence."
+    assert report("run", Diagnosis([], ["idle heads"], [])) == "run: healthy\n\nLooked for idle heads."
+    assert report("run", Diagnosis([], ["divergence"], [])) == "run: not measured\n\nLooked for divergence."
 
 
 def test_why_adds_the_rule_and_no_line_is_too_long() -> None:

@@ -368,7 +368,7 @@ paper = tracer.Paper(
         ),
     ),
     chart=tracer.PaperChart(
-        "Pairs it was trained on are right at once, pairs it never saw much later.", ("decay",),
+        "Pairs that it was trained on are right long before those that it never saw.", ("decay",),
         lambda runs: {
             label: (runs["decay"].trace["step"].values, runs["decay"].trace[name].values)
             for name, label in (("right_train", "trained on"), ("right_test", "held out"))

@@ -259,6 +259,6 @@ paper = tracer.Paper(
     chart=tracer.PaperChart(
         "The higher the rate, the further the largest logit of attention grows.", RATES,
         lambda runs: {f"rate {runs[name].config.optim.lr:g}": largest(runs[name]) for name in RATES},
-        "largest attention logit", log="y",
+        "largest attention logit", levels={"Wortsman: lost above": 1e4}, log="y",
     ),
 )  # fmt: skip

@@ -243,7 +243,7 @@ paper = tracer.Paper(
         nowhere("learned"),
     ),
     chart=tracer.PaperChart(
-        "Softmax comes to rest on the start token; what may look nowhere, or is gated, does not.", DRAWN,
+        "Softmax comes to rest on the start token, gated or not; softmax1 leaves it later, a sigmoid at once.", DRAWN,
         lambda runs: {name: course(runs[name], "start_symbol") for name in DRAWN},
         "attention on the start token",
     ),

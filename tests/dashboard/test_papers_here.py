@@ -39,7 +39,7 @@ def test_every_claim_stands_there_with_its_verdict_and_control(open_page: Open) 
         if chart := told.get("chart"):
             (spec,) = (one.proto.spec for one in app.get("plotly_chart") if one.proto.id.endswith(f"chart_{name}"))
             drawn = json.loads(spec)
-            assert [line["name"] for line in drawn["data"]] == list(chart["curves"])
+            assert [line["name"] for line in drawn["data"]] == [*chart["curves"], *chart["levels"]]
             assert f"{chart['text']} Seed {chart['seed']}." in captions(app).replace("\\", "")
     assert not [button for button in app.button if str(button.key).startswith("see ")]
 

@@ -42,9 +42,11 @@ def _figure(chart: Mapping[str, Any]) -> go.Figure:
     for name, (x, y) in chart["curves"].items():
         told = f"{plain(name)}<br>{plain(chart['x'])} %{{x:,}}: %{{y:.3g}}<extra></extra>"
         figure.add_scatter(x=x, y=y, name=plain(name), mode="lines", line={"width": 2}, hovertemplate=told)
+    across = [at for x, _ in chart["curves"].values() for at in x] or [0]
+    ends = [min(across), max(across)]
     for name, level in chart["levels"].items():
-        figure.add_hline(y=level, line={"dash": "dash", "width": 1, "color": theme.ink().muted},
-                         annotation={"text": plain(name), "font": {"size": 11}})  # fmt: skip
+        figure.add_scatter(x=ends, y=[level, level], name=plain(name), mode="lines", hoverinfo="skip",
+                           line={"dash": "dash", "width": 1, "color": theme.ink().muted})  # fmt: skip
     logarithmic = {axis: {"type": "log", "dtick": 1} if axis in chart["log"] else {} for axis in "xy"}
     title = {"text": plain(chart["x"]), "font": quiet, "standoff": 6}
     figure.update_xaxes(title=title, tickformat="~s", **logarithmic["x"])

@@ -111,7 +111,7 @@ def _draw_pace(run: Run, trace: xr.Dataset, about: About) -> None:
         _fact("Time left", _duration((about.steps - int(trace["step"][-1])) * ms / 1000), "at this speed")
     elif not run.live and (seconds := cost.get("seconds")):
         share = cost.get("recording_share")
-        _fact("Duration", _duration(float(seconds)), None if share is None else f"{share:.1%} more for recording")
+        _fact("Duration", _duration(float(seconds)), None if share is None else f"recording +{share:.1%}")
 
 
 def _fact(label: str, value: str, detail: str | None, width: int = 168) -> None:

@@ -39,6 +39,7 @@ def plot(
     _remember(key, PLOTLY, figure)
     config = {
         "displaylogo": False,
+        "doubleClickDelay": 500,  # ms, as everywhere else: in Plotly's own 300 a busy page has not yet seen the second
         "modeBarButtonsToRemove": [*(["lasso2d", "select2d"] if on_set is None else []), "autoScale2d"],
         "toImageButtonOptions": {"format": "svg", "filename": key},
     }

@@ -79,7 +79,11 @@ def test_every_picture_looks_closer_or_leads_to_a_step(page, server, toy):
     expect(ticks.first).not_to_have_text(before[0])
     settle(page)
     assert "step" not in query(page)  # a drag goes nowhere
-    page.mouse.dblclick(*spot(page, "surface_loss", 0.5, 0.5))
+    for _ in range(4):  # a browser that gets no core for half a second sees two clicks
+        page.mouse.dblclick(*spot(page, "surface_loss", 0.5, 0.5))
+        settle(page)
+        if ticks.first.text_content() == before[0]:
+            break
     expect(ticks.first).to_have_text(before[0])
     for key, lane, x in (("timeline", 1, 0.6), ("surface_loss", 0, 0.4)):
         leads_to_its_step(page, toy, key, *spot(page, key, x, 0.4, lane))

@@ -37,6 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent
             ["tie_embeddings=True", "unembed_hidden=(9,)"],
         ),
         (lambda: ModelConfig(d_model=12, n_heads=4, positions="rotary"), ["rotary", "d_head=3", "even"]),
+        (lambda: ModelConfig(attn_softcap=0), ["attn_softcap=0", "None leaves scores alone"]),
         (lambda: ModelConfig(dropout=1.0), ["dropout=1.0", "below 1"]),
         (lambda: OptimConfig(batch_size=10, accumulate=4), ["batch_size=10", "accumulate=4"]),
         (lambda: OptimConfig(accumulate=0), ["accumulate=0", "at least 1"]),

@@ -1,4 +1,4 @@
-"""Attention logits that explode at high rates, and five remedies, in two layers under Muon and AdamW.
+"""Attention logits that explode at high rates, and six remedies, in two layers under Muon and AdamW.
 
 After Zhai et al. 2023, Wortsman et al. 2023 and Kimi K2 2025. Words are in page.md.
 """
@@ -24,9 +24,9 @@ BEHIND = 0.1
 """nats above the run with QK-norm at the same rate: there the loss has left its band."""
 
 
-def run(about, rate, qk_norm=False, **changes):
+def run(about, rate, qk_norm=False, cap=None, **changes):
     of = replace(optim, lr=rate, **changes)
-    return tracer.PaperRun(about, replace(config, optim=of, model=replace(model, qk_norm=qk_norm)))
+    return tracer.PaperRun(about, replace(config, optim=of, model=replace(model, qk_norm=qk_norm, attn_softcap=cap)))
 
 
 def adamw(about, rate, qk_norm=False, **changes):
@@ -46,6 +46,8 @@ runs = {
     "clip-high-10": run("Muon at 0.1, QK-clip at 100, as in K2", 0.1, qk_clip=100.0),
     "never-10": run("Muon at 0.1, QK-clip at 1e9, which is never reached", 0.1, qk_clip=1e9),
     "slow-30": run("Muon at 0.3, W_Q and W_K at a tenth of it", 0.3, qk_lr_factor=0.1),
+    "cap-02": run("Muon at 0.02, a soft cap of 30", 0.02, cap=30.0),
+    "cap-30": run("Muon at 0.3, a soft cap of 30", 0.3, cap=30.0),
     "warm-30": run("Muon at 0.3, after 100 steps of warm-up", 0.3, warmup=100),
     "adam-none-1": adamw("", 0.01),
     "adam-none-3": adamw("", 0.03),
@@ -138,7 +140,7 @@ ZHAI = "when doubling the default learning rate, all attention entropy collapses
 K2 = "maximum attention logits quickly exceed 1000"
 
 paper = tracer.Paper(
-    title="Exploding logits and five remedies",
+    title="Exploding logits and six remedies",
     source="Zhai, Likhomanenko, Littwin, Busbridge, Ramapuram, Zhang, Gu, Susskind 2023, arXiv 2303.06296; Wortsman, "
     "Liu, Xiao, Everett et al. 2023, arXiv 2309.14322; Kimi Team 2025, Kimi K2, arXiv 2507.20534",
     runs=runs,
@@ -174,6 +176,7 @@ paper = tracer.Paper(
         rise("norm-30", "QK-norm"),
         rise("clip-30", "QK-clip at 10"),
         rise("slow-30", "W_Q and W_K at a tenth of the rate"),
+        rise("cap-30", "a soft cap of 30"),
         rise("warm-30", "100 steps of warm-up"),
         tracer.Claim(
             "the fifth remedy, a lower rate, beats the others: the best of these at 0.3 ends 0.1 or more above 0.02",
@@ -192,6 +195,10 @@ paper = tracer.Paper(
         tracer.Claim(
             "QK-norm costs nothing at 0.02: its loss is within 0.03", ("none-02", "norm-02"),
             lambda found: end(found["norm-02"]) - end(found["none-02"]), (-0.03, 0.03), "nats",
+        ),
+        tracer.Claim(
+            "a soft cap of 30 costs nothing at 0.02: its loss is within 0.03", ("none-02", "cap-02"),
+            lambda found: end(found["cap-02"]) - end(found["none-02"]), (-0.03, 0.03), "nats",
         ),
         tracer.Claim(
             "QK-clip at 100 holds the logits at 0.1 but not the entropy, which ends below 0.1",

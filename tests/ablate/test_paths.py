@@ -99,6 +99,7 @@ def test_a_path_into_values_by_hand() -> None:
         {"norm": "rms"},
         {"qk_norm": True},
         {"sink": "learned"},
+        {"attn_softcap": 0.5},
         {"smear": "keys", "positions": "rotary"},
     ],
 )

@@ -171,6 +171,23 @@ def test_without_a_head_is_what_cutting_its_paths_gives(into: str) -> None:
         assert float(row.sum()) == pytest.approx(1)
 
 
+@pytest.mark.parametrize("fields", [{"sink": "learned"}, {"attn_softcap": 0.5}, {"sink": "zero", "attn_softcap": 0.5}])
+def test_without_a_head_beside_a_sink_and_under_a_cap(fields: dict) -> None:
+    """As the model computes it: what a sink gets is not the positions'."""
+    model = built(replace(BASE, **fields))
+    for block in model.blocks:
+        if block.attn.b_sink is not None:
+            torch.nn.init.constant_(block.attn.b_sink, 3.0)
+    found = without(model, TOKENS, 2, 0, 7, ["L0H1"])
+    with torch.no_grad(), recording("hook_pattern") as seen:
+        model(TOKENS)
+    np.testing.assert_allclose(found.as_is, seen["blocks.2.attn.hook_pattern"][0, 0, 7], atol=1e-12)
+    cut = [ablate.Path((0, 1), (2, 0), side) for side in ("q", "k")]
+    with torch.no_grad(), recording("hook_pattern") as seen, applied(ablate.planner(model, TOKENS)(cut)[0]):
+        model(TOKENS)
+    np.testing.assert_allclose(found.recomputed, seen["blocks.2.attn.hook_pattern"][0, 0, 7], atol=1e-12)
+
+
 def test_the_estimate_is_the_row_less_the_entries_and_exact_without_norms() -> None:
     model = built(CONFIGS["no norm"])
     found = without(model, TOKENS, 2, 0, 7, ["L0H1", "MLP 0"])

@@ -23,6 +23,7 @@ ALL = ["composition", "composition_curve", "vocabulary", "trigrams", "positions"
         ({"unembed_hidden": (4,), "positions": "learned"}, dict.fromkeys(ALL[2:4], "unembed_hidden=(4,)")),
         ({"residual": False, "positions": "learned"}, dict.fromkeys(ALL, "residual=False")),
         ({"sink": "zero", "positions": "learned"}, {"entropy_bound": "sink=zero"}),
+        ({"attn_softcap": 30, "positions": "learned"}, {"entropy_bound": "attn_softcap=30"}),
         ({"qk_norm": True, "positions": "learned"}, {"entropy_bound": "qk_norm=True"}),
         ({"smear": "keys", "positions": "learned"}, dict.fromkeys([*ALL[3:], "entropy_bound"], "smear=keys")),
         ({"residual": False, "positions": "shortformer"}, dict.fromkeys(ALL[:4], "residual=False")),

@@ -29,6 +29,7 @@ SUMS: dict[str, dict[str, Any]] = {
     "tied": {"tie_embeddings": True},
     "q and k normed": {"qk_norm": True},
     "sink": {"sink": "learned"},
+    "soft cap": {"attn_softcap": 0.5},
 }
 
 

@@ -218,6 +218,7 @@ COMPILED: dict[str, dict[str, Any]] = {
         "sink": "learned",
         "smear": "keys",
     },
+    "soft cap": {"attn_softcap": 0.5},
     "shortformer": {"positions": "shortformer", "norm_position": "post"},
     "unembedding is an MLP": {"residual": False, "norm": "none", "mlp_hidden": (), "unembed_hidden": (7,)},
 }

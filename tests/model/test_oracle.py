@@ -133,7 +133,10 @@ def reference(c: ModelConfig, w: dict[str, np.ndarray], tokens: list[int]) -> np
                 mixed = k if c.smear == "keys" else q
                 mixed[1:] = share * mixed[1:] + (1 - share) * mixed[:-1].copy()
             q, k = (turn(q), turn(k)) if c.positions == "rotary" else (q, k)
-            weights = [np.exp(k[: i + 1] @ q[i] / root) for i in range(n)]
+            scores = [k[: i + 1] @ q[i] / root for i in range(n)]
+            weights = [
+                np.exp(s if c.attn_softcap is None else c.attn_softcap * np.tanh(s / c.attn_softcap)) for s in scores
+            ]
             nothing = {"none": 0.0, "zero": 1.0}.get(c.sink) or np.exp(
                 w.get(f"{name}.b_sink", np.full(99, -np.inf))[head]
             )
@@ -189,6 +192,8 @@ EVERYTHING = {
     "softmax1": changes(sink="zero"),
     "a learned sink": changes(sink="learned", positions="rotary"),
     "a learned sink, unscaled": changes(sink="learned", attn_scale="none", attn_out=False),
+    "a soft cap": changes(attn_softcap=0.5),
+    "a soft cap beside a sink, turned": changes(attn_softcap=2, sink="learned", positions="rotary", attn_scale="none"),
     "q and k normed": changes(qk_norm=True, norm="layer"),
     "q and k normed, no gain, shortformer": changes(qk_norm=True, norm_gain=False, positions="shortformer"),
     "q and k normed, then turned": changes(qk_norm=True, positions="rotary", norm="none"),

@@ -107,7 +107,9 @@ def test_runs_differ_in_what_their_names_say() -> None:
     for name, of in paper.runs.items():
         optim, rest = of.config.optim, replace(of.config, optim=paper.optim, model=paper.model)
         assert rest == paper.config and not of.code
-        assert replace(of.config.model, qk_norm=False) == paper.model and of.config.model.qk_norm == ("norm" in name)
+        assert replace(of.config.model, qk_norm=False, attn_softcap=None) == paper.model
+        assert of.config.model.qk_norm == ("norm" in name)
+        assert of.config.model.attn_softcap == (30 if name.startswith("cap") else None)
         changed = {"lr": optim.lr, "clip": optim.qk_clip, "slow": optim.qk_lr_factor, "warm": optim.warmup}
         told[name] = (optim.name, *changed.values())
     assert told == {
@@ -117,6 +119,7 @@ def test_runs_differ_in_what_their_names_say() -> None:
         "norm-30": ("muon", 0.3, None, 1, 0), "clip-02": ("muon", 0.02, 5, 1, 0),
         "clip-30": ("muon", 0.3, 10, 1, 0), "clip-high-10": ("muon", 0.1, 100, 1, 0),
         "never-10": ("muon", 0.1, 1e9, 1, 0), "slow-30": ("muon", 0.3, None, 0.1, 0),
+        "cap-02": ("muon", 0.02, None, 1, 0), "cap-30": ("muon", 0.3, None, 1, 0),
         "warm-30": ("muon", 0.3, None, 1, 100), "adam-none-1": ("adamw", 0.01, None, 1, 0),
         "adam-none-3": ("adamw", 0.03, None, 1, 0), "adam-norm-3": ("adamw", 0.03, None, 1, 0),
         "adam-norm-10": ("adamw", 0.1, None, 1, 0), "adam-clip-3": ("adamw", 0.03, 10, 1, 0),

@@ -104,6 +104,8 @@ def test_what_cannot_be_clipped_is_refused() -> None:
         TrainConfig(model=replace(MODEL, qk_norm=True), optim=OptimConfig(qk_clip=30))
     with pytest.raises(ValueError, match=r"model.sink and optim.qk_clip exclude each other"):
         TrainConfig(model=replace(MODEL, sink="zero"), optim=OptimConfig(qk_clip=30))
+    with pytest.raises(ValueError, match="model.attn_softcap and optim.qk_clip both limit the largest logit"):
+        TrainConfig(model=replace(MODEL, attn_softcap=30), optim=OptimConfig(qk_clip=30))
     with pytest.raises(ValueError, match="qk_clip=0 must be positive"):
         OptimConfig(qk_clip=0)
     with pytest.raises(ValueError, match=r"qk_clip needs heads whose W_Q and W_K are known.*docs/recording.md"):

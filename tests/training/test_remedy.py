@@ -95,6 +95,7 @@ def test_each_change_is_of_what_the_run_had() -> None:
     assert "qk-norm" in with_sink and not {"qk-clip", "sink"} & {*with_sink}
     normed = [one.name for one in remedies(replace(plain, model=ModelConfig(qk_norm=True)))]
     assert "qk-clip" not in normed and "qk-norm" not in normed
+    assert "qk-clip" not in [one.name for one in remedies(replace(plain, model=ModelConfig(attn_softcap=30)))]
 
 
 def test_the_advice_names_its_changes() -> None:

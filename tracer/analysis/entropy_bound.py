@@ -74,8 +74,8 @@ def bound(model: Transformer, tokens: Int[Tensor, "batch pos"]) -> Bound:
 
     Rotary positions turn q and k, so no one matrix stands for W_Q W_K^T: there ||W_Q||_2 ||W_K||_2 is taken, which is
     no smaller. Everything from q and k on is in float64; nan in a layer whose numbers are not all finite, and of heads
-    whose pattern q and k do not make alone: a clamp of one's own does, or a sink takes part. Where q and k are normed
-    (qk_norm), or smeared, W_Q and W_K bound no score: the bound from weights is nan.
+    whose pattern q and k do not make alone: a clamp of one's own, a sink or a soft cap takes part. Where q and k are
+    normed (qk_norm), or smeared, W_Q and W_K bound no score: the bound from weights is nan.
     """
     with recording(*QK_TAPS, "hook_resid_pre", "hook_pos_embed") as seen:
         model(tokens)

@@ -47,12 +47,18 @@ def without(
     gone = stream.parts(layer)[[names.index(one) for one in chosen]].sum(0)
     less = replace(here, resid_pre=here.resid_pre - gone)
 
-    def row(q: Tensor, k: Tensor) -> Tensor:
-        scores = here.seen_scores(q @ k.mT * here.weights.scale, head)
-        return scores.masked_fill(~visible(call, query).to(scores.device), -torch.inf).softmax(-1)[0, 0].double()
+    def scores(q: Tensor, k: Tensor) -> Tensor:
+        seen = here.seen_scores(q @ k.mT * here.weights.scale, head)
+        return seen.masked_fill(~visible(call, query).to(seen.device), -torch.inf)[0, 0].double()
 
     places: list[tuple[Into, At]] = [("q", [query]), ("k", slice(None))]
     as_is = [here.whole(side, head, at) for side, at in places]
+    there, n = call.pattern(slice(query, None))[0, 0, 0].double(), call.positions
+    beside = scores(*as_is).logsumexp(0) + there[n:].log() - there[:n].sum().log()  # a sink's, which nothing changes
+
+    def row(q: Tensor, k: Tensor) -> Tensor:
+        return torch.cat([scores(q, k), beside]).softmax(0)[:n]
+
     held, anew = [*as_is], [*as_is]
     for i, (side, at) in enumerate(places):
         if into in (side, "both"):

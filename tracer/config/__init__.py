@@ -87,6 +87,9 @@ class ModelConfig:
     """Scores are divided by the square root of this width, or by 1."""
     qk_norm: bool = False
     """RMSNorm of each head's q and k, before they are turned or multiplied (Dehghani et al. 2023; Qwen3)."""
+    attn_softcap: float | None = None
+    """Scores s become c tanh(s / c), within c of 0, before the softmax (Gemma 2, 2024, with c = 50); None: as they are.
+    Whatever reads scores reads these. No fused kernel has it, so that training keeps every head's whole pattern."""
     sink: Literal["none", "zero", "learned"] = "none"
     """A key beside the positions, of which nothing is read, so that a head may look nowhere: its logit is 0 (softmax1,
     Miller 2023) or learned by each head (gpt-oss 2025). What the positions get then sums to less than 1."""
@@ -143,6 +146,10 @@ class ModelConfig:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout} must be at least 0 and below 1")
         check_range(self, ["norm_eps"], "not be negative or infinite")
+        if self.attn_softcap is not None and not 0 < self.attn_softcap < math.inf:
+            raise ValueError(
+                f"attn_softcap={self.attn_softcap} must be more than 0 and finite; None leaves scores alone"
+            )
 
     @property
     def head_width(self) -> int:
@@ -406,6 +413,8 @@ class TrainConfig:
             raise ValueError("model.qk_norm=True undoes what optim.qk_clip scales, W_Q and W_K: set one of them alone")
         if self.model.sink != "none" and self.optim.qk_clip is not None:
             raise ValueError("model.sink and optim.qk_clip exclude each other: the largest logit may be the sink's")
+        if self.model.attn_softcap is not None and self.optim.qk_clip is not None:
+            raise ValueError("model.attn_softcap and optim.qk_clip both limit the largest logit: set one of them alone")
         self._check_clamps()
 
     @property

@@ -54,7 +54,7 @@ def remedies(config: TrainConfig, start: int = 0) -> list[Remedy]:
     ]  # fmt: skip
     if optim.weight_decay:
         found.append(moved("no-decay", f"no weight decay, not {optim.weight_decay:.3g}", weight_decay=0.0))
-    if not model.qk_norm and model.sink == "none":
+    if not model.qk_norm and model.sink == "none" and model.attn_softcap is None:
         limit = FIRST_QK_CLIP if optim.qk_clip is None else optim.qk_clip / TIGHTER
         found.append(moved("qk-clip", f"attention logits clipped at {limit:.3g}, "
                            + ("not left alone" if optim.qk_clip is None else f"not {optim.qk_clip:.3g}"),

@@ -100,6 +100,7 @@ def obstacles(c: ModelConfig) -> list[str]:
         f"unembed_hidden={c.unembed_hidden} (a single W_U could go)": c.unembed_hidden,
         "positions='shortformer' (all others could go)": c.positions == "shortformer",
         "qk_norm=True (False could go)": c.qk_norm,
+        f"attn_softcap={c.attn_softcap} (None could go)": c.attn_softcap is not None,
         f"sink={c.sink!r} ('none' could go)": c.sink != "none",
         f"smear={c.smear!r} ('none' could go)": c.smear != "none",
     }

@@ -50,6 +50,7 @@ class CausalAttention(nn.Module):
     """Causal multi-head attention: softmax(q k^T * scale) v, concatenated, through W_O when there is one.
 
     With a sink, a logit of each head stands beside the scores in the softmax, and nothing is read of it.
+    With a soft cap c, a score s is c tanh(s / c); that of a sink is as it is.
 
     Smeared keys (Olsson et al. 2022): k_j <- s k_j + (1 - s) k_{j-1}, s = sigmoid(a_smear) of each head, the first key
     as it is; or the same of queries. They are mixed before rotary positions turn them, so that contents are mixed and
@@ -70,7 +71,7 @@ class CausalAttention(nn.Module):
         self.q_norm, self.k_norm = (Norm(config, of_heads=True) if config.qk_norm else None for _ in range(2))
         if config.qk_norm:
             self.hook_normed_q, self.hook_normed_k = Tap(), Tap()
-        self.sink = config.sink
+        self.softcap, self.sink = config.attn_softcap, config.sink
         self.b_sink = nn.Parameter(torch.zeros(config.n_heads)) if config.sink == "learned" else None
         self.smeared: Literal["q", "k"] | None = config.smeared
         if self.smeared is not None:
@@ -116,6 +117,10 @@ class CausalAttention(nn.Module):
             return None
         return like.new_zeros(self.W_Q.shape[0]) if self.b_sink is None else self.b_sink.to(like)
 
+    def capped(self, scores: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        """Scores as they enter the softmax."""
+        return scores if self.softcap is None else self.softcap * (scores / self.softcap).tanh()
+
     def own_shares(self) -> dict[Literal["q", "k", "v"], Float[Tensor, " head"]]:
         """How much of each head's keys, or queries, is the token's own, detached; empty where nothing is smeared."""
         found: dict[Literal["q", "k", "v"], Tensor] = {}
@@ -138,9 +143,10 @@ class CausalAttention(nn.Module):
         p = self.dropout if self.training else 0.0
         here = active()
         own = bool(self.hook_pattern.own or self.hook_z.own)
-        explicit = own or self.hook_attn_scores.watched or self.hook_pattern.watched
+        unfused = own or self.softcap is not None
+        explicit = unfused or self.hook_attn_scores.watched or self.hook_pattern.watched
         sink = self.sink_logits(q)
-        visited, held = here is not None and bool(here.visitors), bool(self.hook_pattern.own) or sink is not None
+        visited, held = here is not None and bool(here.visitors), unfused or sink is not None
         layer = int(self.hook_z.name.split(".")[1]) if visited else 0
         if here is not None and visited and not held:
             z = here.visit(AttentionCall(layer, v, q, k, self.scale, mask=self.hook_attn_scores.mask(q)))
@@ -157,7 +163,9 @@ class CausalAttention(nn.Module):
             z = z if mask is None else z[..., :-1]
             return rearrange(z, "batch head pos d -> batch pos head d"), None
         q = q * self.scale
-        scores = einsum(q, k, "batch query_pos head d, batch key_pos head d -> batch head query_pos key_pos")
+        scores = self.capped(
+            einsum(q, k, "batch query_pos head d, batch key_pos head d -> batch head query_pos key_pos")
+        )
         future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         scores = self.hook_attn_scores(scores.masked_fill(future, -torch.inf))
         whole, beside = scores, None

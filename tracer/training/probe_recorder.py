@@ -312,10 +312,11 @@ def _stats(
     mask, v = model.visible(layer, q), seen[f"blocks.{layer}.attn.{VALUES[0]}"] if own else None
     if not model.held(layer):
         return stats(q, k, tokens, scale=scale, mask=mask, only=only, own=own, own_v=v)
-    largest, keys = row_maxima(q, k, scale=scale, mask=mask), None
+    attention = model.blocks[layer].attn
+    largest, keys = attention.capped(row_maxima(q, k, scale=scale, mask=mask)), None
     if mask is not None:
         keys = mask.tril().sum(-1).expand_as(largest)
-    made, sink = seen[pattern_tap(layer)], model.blocks[layer].attn.sink_logits(largest)
+    made, sink = seen[pattern_tap(layer)], attention.sink_logits(largest)
     if sink is not None:
         made, largest = with_sink(made), torch.maximum(largest, sink[:, None])
         keys = keys if keys is None else keys + 1

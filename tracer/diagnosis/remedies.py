@@ -10,7 +10,7 @@ from tracer.diagnosis.findings import Finding
 
 SPEED, TIGHTER, DECAY, DROPOUT, LONGER = 4.0, 4.0, 10.0, 0.1, 4
 """How much of each is tried; ours. A change that helps may help in another amount, too."""
-FIRST_CLIP, FIRST_DECAY, FIRST_WARMUP, FIRST_QK_CLIP = 1.0, 0.1, 100, 30.0
+FIRST_CLIP, FIRST_DECAY, FIRST_WARMUP, FIRST_QK_CLIP, SOFTCAP = 1.0, 0.1, 100, 30.0, 30.0
 """Where a run had none."""
 
 
@@ -67,6 +67,9 @@ def remedies(config: TrainConfig, start: int = 0) -> list[Remedy]:
         found.append(made("qk-norm", "q and k of each head normed, not left alone", qk_norm=True))
     if model.sink == "none" and optim.qk_clip is None:
         found.append(made("sink", "a learned sink beside the keys, not none", sink="learned"))
+    if model.attn_softcap is None and optim.qk_clip is None:
+        found.append(made("soft-cap", f"attention scores bent to stay within {SOFTCAP:.3g}, not left alone",
+                          attn_softcap=SOFTCAP))  # fmt: skip
     if model.norm == "none":
         found.append(made("norm", "a norm in front of each sublayer, not none", norm="rms"))
     return found
@@ -79,6 +82,7 @@ SIGNS = {
     "no-decay": ("lower the weight decay",), "dropout": ("dropout",), "scale": ("sqrt(d_head)",),
     "norm": ("model.norm",), "qk-clip": ("steps of W_Q and W_K that are too large",),
     "qk-norm": ("q and k that nothing normalises",), "sink": (),
+    "soft-cap": (),
 }  # fmt: skip
 """The words by which the advice of a finding names each; a test holds them to the advice that there is."""
 

@@ -31,4 +31,5 @@ def main(wanted: list[str]) -> None:
     (DOCS / "truth.md").write_text(page(known, json.loads((DOCS / "mutants.json").read_text())))
 
 
-main(sys.argv[1:])
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""How the chosen run stands, in one quiet line beside the page's name; of a live run it counts along."""
+"""How the chosen run stands, in one quiet line beside its name; of a live run it counts along."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ BADGES: dict[str, tuple[str, Colour]] = {
 }  # fmt: skip
 """The mark before the word for how a run stands, and its colour: never colour alone."""
 
+WELL = ("finished", "opened")
+"""What has ended well, of which its health says more."""
 LONGEST_CLAMPS = 60
 """Characters that the bar has room for; the page Runs says all."""
 
@@ -40,7 +42,8 @@ def draw_run_bar(run: Run) -> None:
     def line() -> None:
         if not loading.is_there(str(run.dir)) or (run.live, standing(run), chip(run)) != (live, word, health):
             st.rerun()
-        st.caption(_line(run, word))
+        with st.container(key="run_ended" if word in WELL and health else "run_line"):
+            st.caption(_line(run, word))
         here = run.dir.resolve()
         if others := sum(other.live and other.dir.resolve() != here for other in loading.runs()):
             words = f"{others} others are training" if others > 1 else "1 other is training"
@@ -57,15 +60,20 @@ def draw_run_bar(run: Run) -> None:
         st.caption(f"clamped: {theme.unmarked(said)}", width="content")
     if numbering := run.about.numbering:
         st.text(numbering)  # paths of others are never Markdown
-    if run.why_not("resume"):
-        return
+    if message := st.session_state.get(f"problem {run.name}"):
+        st.text(message)
+    if not run.why_not("resume"):
+        with st.session_state["run_deeds_place"]:
+            _draw_deeds(run, word)
+
+
+def _draw_deeds(run: Run, word: str) -> None:
+    """What can be done with it; Stop and Resume last, for what comes after a button would move it from a click."""
     if run.steps and not read_only():
         st.button("Fork", key="bar_fork", icon=":material/fork_right:", type="tertiary", on_click=_fork, args=(run,),
                   help="Train on from this step, as another run.")  # fmt: skip
-    draw_stop(run, word, quiet=True)  # last: the bar ends at the right, and what comes later would move it from a click
+    draw_stop(run, word, quiet=True)
     draw_resume(run, word, quiet=True)
-    if message := st.session_state.get(f"problem {run.name}"):
-        st.text(message)
 
 
 def clamps_of(run: Run) -> list[str]:

@@ -70,13 +70,10 @@ all parameters, before clipping."""
 
 def page() -> None:
     choosers.heading("Phases", "What changed when, and in which order?")
-    chooser, other, axis = choosers.row([6, 2], grows=1)
-    with chooser:
-        run = choosers.choose_run()
-    with other:
-        compared = choose_several(run, alike(run, {one.name: one for one in loading.runs()}))
-    with axis:
-        choosers.choose_axis()
+    choosers.row()
+    run = choosers.choose_run()
+    compared = choose_several(run, alike(run, {one.name: one for one in loading.runs()}))
+    choosers.choose_axis()
     choosers.tick(run, lambda: heads.slim(run, lambda: _draw(run, compared)))
 
 

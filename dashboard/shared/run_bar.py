@@ -42,17 +42,18 @@ def draw_run_bar(run: Run) -> None:
     def line() -> None:
         if not loading.is_there(str(run.dir)) or (run.live, standing(run), chip(run)) != (live, word, health):
             st.rerun()
-        with st.container(key="run_ended" if word in WELL and health else "run_line"):
-            st.caption(_line(run, word))
+        st.caption(_line(run, word))
         here = run.dir.resolve()
         if others := sum(other.live and other.dir.resolve() != here for other in loading.runs()):
             words = f"{others} others are training" if others > 1 else "1 other is training"
             st.page_link(navigation.page("runs"), label=words, width="content")
 
-    if moves(run):
-        ticking(line, key="run_bar")
-    else:
-        line()
+    key = "run_ended" if word in WELL and health else "run_line"
+    with st.container(key=key, width="content", horizontal=True, vertical_alignment="center", gap="small"):
+        if moves(run):
+            ticking(line, key="run_bar")
+        else:
+            line()
     draw_health(run)
     if clamps := clamps_of(run):
         said = ", ".join(clamps)

@@ -1,10 +1,10 @@
-"""What several pages draw: the heading with its question, the chooser of a run and a step, and refusals."""
+"""What several pages draw: the bar with the chooser of a run, a page's own choices, the step, and refusals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 import numpy as np
 import streamlit as st
@@ -25,41 +25,55 @@ if TYPE_CHECKING:
     from tracer.store import Run
 
 
-CHOICE = 66
-"""Pixels of a widget with its label."""
+ROW = 38
+"""Pixels of the bar, and of a row of choices whose labels stand at their left."""
+RUN = 200
+"""Pixels of the choice of a run."""
 
 
 @lasting()
-def heading(title: str, question: str) -> None:
-    """The page's name, the question it answers, and room for how the chosen run stands and for Share."""
-    with st.container(key="heading", horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
-        with st.container(width="content", horizontal=True, vertical_alignment="bottom", gap="medium"):
-            st.title(title, anchor=False, width="content")
-            st.caption(question, width="content")
-        with st.container(width="content", horizontal=True, vertical_alignment="center", gap="small"):
-            bar = st.container(
-                key="run_bar", width="content", horizontal=True, vertical_alignment="center", gap="small"
-            )
-            share = st.container(key="share_place", width="content")
-    refused = st.container()  # nothing is laid out for it while it is empty
-    st.session_state.update(run_bar_place=bar, share_place=share, refused_place=refused)
+def heading(title: str, question: str, of_run: bool = True) -> None:
+    """The bar: the page's name for who hears it (the menu marks it), its question, and room for what comes later.
 
-
-def row(others: Sequence[int], grows: int | None = None) -> Sequence[DeltaGenerator]:
-    """Places for the run, a fifth on every page, and a page's other choices, as high as one before it is there.
-
-    On a phone the first two stay side by side. `grows`: the place of a choice that takes more lines the more is chosen.
+    At the left the run and how it stands, where the page is about one (`of_run`); at the right what it is compared
+    with, what can be done with it, and Share. Of a page about no run only Share is seen, in the menu's row.
     """
-    with lasting(), st.container(key="choosers"):
-        first, rest = st.columns([1, 4], vertical_alignment="bottom")
-        run = _place(first, 0)
-    columns = rest.columns(others, vertical_alignment="bottom")
-    return [run, *(_place(column, i, i == grows) for i, column in enumerate(columns, 1))]
+    key = "heading" if of_run else "heading_alone"
+    with st.container(key=key, horizontal=True, vertical_alignment="center", gap="small"):
+        st.title(title, anchor=False, width="content")
+        run = _place("run_place", RUN) if of_run else None
+        bar = _line("run_bar")
+        with st.container(key="question"):
+            st.caption(question)
+        axis, compare = st.container(key="axis_place", width="content"), _line("compare_place")
+        deeds = _line("run_deeds")
+        share = st.container(key="share_place", width="content")
+    refused = st.container()  # nothing is laid out for it while it is empty
+    st.session_state.update(
+        run_place=run, run_bar_place=bar, axis_place=axis, compare_place=compare, run_deeds_place=deeds,
+        share_place=share, refused_place=refused,
+    )  # fmt: skip
 
 
-def _place(column: DeltaGenerator, number: int, grows: bool = False) -> DeltaGenerator:
-    height = "content" if grows else CHOICE
-    return column.container(key=f"choice-{number}", height=height, border=False, vertical_alignment="bottom")
+def _line(key: str) -> DeltaGenerator:
+    return st.container(key=key, width="content", horizontal=True, vertical_alignment="center", gap="small")
+
+
+@lasting()
+def row(*widths: int) -> list[DeltaGenerator]:
+    """Places for a page's own choices, as high as one before it is there: of so many pixels, 0 of what others leave.
+
+    A page without choices draws none too: those of the page before would stay until all is drawn.
+    """
+    if not widths:
+        st.empty()
+        return []
+    with st.container(key="choosers", horizontal=True, gap="medium"):
+        return [_place(f"choice-{i}", width or "stretch") for i, width in enumerate(widths)]
+
+
+def _place(key: str, width: int | Literal["stretch"]) -> DeltaGenerator:
+    return st.container(key=key, width=width, height=ROW, border=False, vertical_alignment="center")
 
 
 def choose_run() -> Run:
@@ -78,15 +92,16 @@ def choose_run() -> Run:
     current = selection.run if selection.run in names else names[0]
     if selection.run != current:
         state.open_run(current)
-    with lasting():
-        st.selectbox("Run", names, **state.control("run_box", current, state.open_run))
+    with st.session_state["run_place"], lasting():
+        st.selectbox("Run", names, label_visibility="collapsed",
+                     **state.control("run_box", current, state.open_run))  # fmt: skip
     try:
         run = loading.run(current)
     except (ValueError, OSError) as error:  # OSError: a name too long for the file system
         if isinstance(error, NotARun) and not loading.is_there(current):
             _wait_for(current)
             _offer([name for name in names if name != current])
-        with st.session_state["refused_place"]:  # the place of a choice is too narrow for a sentence
+        with st.session_state["refused_place"]:  # the place of the choice is too narrow for a sentence
             refuse(str(error))
     with st.session_state["run_bar_place"], nullcontext() if moves(run) else lasting():  # what ticks goes with its page
         draw_run_bar(run)
@@ -127,8 +142,10 @@ def _is_starting(name: str) -> bool:
 def choose_axis() -> None:
     """Whether steps stand on a linear or a logarithmic axis, on every page that draws over them."""
     shown = "log" if state.read().log else "linear"
-    st.segmented_control("Axis of steps", ["linear", "log"], required=True,
-                         **state.control("axis_box", shown, lambda axis: state.update(log=axis == "log")))  # fmt: skip
+    st.session_state["axis_place"].segmented_control(
+        "Step axis", ["linear", "log"], required=True,
+        **state.control("axis_box", shown, lambda axis: state.update(log=axis == "log")),
+    )  # fmt: skip
 
 
 def settle_step(steps: list[int]) -> int:

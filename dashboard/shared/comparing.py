@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -34,12 +33,8 @@ MATCHES = {"label": "Same label in B", "alike": "Most alike in B"}
 MANY_CELLS = 20_000_000
 """Cells of all patterns of a shown above which comparing every head waits for a click: about a second."""
 WHICH = "**Which heads differ**"
-STYLE = """<style>
-.compared { display: inline-flex; flex-wrap: wrap; gap: 2px 10px; align-items: baseline; font-size: .875rem; }
-.compared b { font: 600 .75rem/1.5 monospace; padding: 1px 7px; border-radius: 4px;
-  background: rgb(127 127 127 / .18); }
-.compared span { opacity: .8; overflow-wrap: anywhere; }
-</style>"""
+LONGEST = 40
+"""Characters of a run's name that the bar has room for."""
 
 
 class Other(NamedTuple):
@@ -87,17 +82,19 @@ def choose_several(run: Run, unasked: Sequence[str] = ()) -> list[Run]:
         nobody = {"alone": not names} if unasked else {}
         state.update(compare=names[0] if names else None, over=tuple(names[1:]), **nobody)
 
-    names = st.multiselect(
-        "Compare with", others, placeholder="no other run", disabled=not others, max_selections=MOST_OVER - 1,
-        format_func=lambda name: f"{name} (parent)" if name == parent else name,
-        **state.control("compare_box", chosen, choose),
-    )  # fmt: skip
+    more = f" and {len(chosen) - 1} more" if len(chosen) > 1 else ""
+    with _asked(visible(chosen[0], LONGEST) + more if chosen else ""):
+        names = st.multiselect(
+            "Compare with", others, placeholder="no other run", disabled=not others, max_selections=MOST_OVER - 1,
+            format_func=lambda name: f"{name} (parent)" if name == parent else name,
+            **state.control("compare_box", chosen, choose),
+        )  # fmt: skip
     opened = []
     for name in names:
         try:
             opened.append(loading.run(name))
         except (ValueError, OSError) as error:
-            st.text(str(error))
+            st.session_state["refused_place"].text(str(error))
     return opened
 
 
@@ -109,24 +106,31 @@ def _several(run: Run, unasked: Sequence[str]) -> list[str]:
     return (names or ([] if selection.alone else [*unasked]))[: MOST_OVER - 1]
 
 
-def choose_other(run: Run, steps: list[int], prompt: bool = True, *, place: DeltaGenerator) -> None:
-    """What to compare with, asked at `place`: another run, another step, another prompt, or any of these together."""
+def _asked(chosen: str) -> DeltaGenerator:
+    """The bar's place for it, which opens; it says what is `chosen`."""
+    label = f"**B** {theme.unmarked(chosen)}" if chosen else "Compare with …"
+    place = st.session_state["compare_place"]
+    return place.popover(label, icon=":material/compare_arrows:", width="content", type="tertiary", key="compare")
+
+
+def choose_other(run: Run, steps: list[int], prompt: bool = True) -> None:
+    """What to compare with: another run, another step, another prompt, or any of these together."""
     if not steps:
         return
     step = choosers.step_in_force(steps)
-    with place.popover("Compare with …", icon=":material/compare_arrows:", width="content"):
+    compared = is_compared(run, prompt)
+    with _asked(_badge(run, step, prompt) if compared else ""):
         st.caption("Choose one of these, or several: the rest stays as on this page.")
         other = _choose_run(run)
         if other is not None:
             _choose_step(run, other, step)
             if prompt:
                 _choose_prompt(run, other)
-    if is_compared(run, prompt):
-        with st.container(horizontal=True, vertical_alignment="center", gap="small", key="comparing"):
-            badge = escape(_badge(run, other, step, prompt))
-            st.html(f"{STYLE}<div class='compared'><b>B</b><span>{badge}</span></div>", width="content")
-            st.button("Stop comparing", key="stop_comparing", icon=":material/close:", type="tertiary",
-                      on_click=lambda: state.update(compare=None, other_step=None, other_prompt=""))  # fmt: skip
+    if compared:
+        st.session_state["compare_place"].button(
+            "Stop comparing", key="stop_comparing", icon=":material/close:", type="tertiary",
+            on_click=lambda: state.update(compare=None, other_step=None, other_prompt=""),
+        )  # fmt: skip
 
 
 def _choose_run(run: Run) -> Run | None:
@@ -192,11 +196,14 @@ def _kept(other: Run) -> Prompts:
         return Prompts([], [], [])
 
 
-def _badge(run: Run, other: Run | None, step: int, prompt: bool) -> str:
-    if other is None:
-        return visible(state.read().compare or "", 60)
+def _badge(run: Run, step: int, prompt: bool) -> str:
+    """What this view is compared with, in words."""
+    try:
+        other = other_run(run)
+    except (ValueError, OSError):
+        return visible(state.read().compare or "", LONGEST)
     steps = _steps(other, run)
-    what = [] if other.name == run.name else [visible(other.name, 60)]
+    what = [] if other.name == run.name else [visible(other.name, LONGEST)]
     if steps and (state.read().other_step is not None or not run.live):  # of a live run it moves on without this line
         what.append(f"step {other_step(steps, step):,}")
     what += ["another prompt"] if prompt and state.read().other_prompt else []

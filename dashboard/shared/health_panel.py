@@ -15,10 +15,10 @@ from tracer.store.stretch import Stretch
 
 SHOWN_HEADS = 8
 """Buttons of a finding; of more heads only the number is said."""
-BADGES = {"bad": ("✕", "red"), "watch": ("△", "orange"), "healthy": ("✓", "green")}
+BADGES = {"bad": ("✕", "red"), "watch": ("△", "orange"), "healthy": ("✓", "green"), "early": ("○", "gray")}
 
 
-def marked(severity: Severity | Literal["healthy"], text: str = "") -> str:
+def marked(severity: Severity | Literal["healthy", "early"], text: str = "") -> str:
     """A severity as icon, words and colour, in Markdown."""
     icon, colour = BADGES[severity]
     return f":{colour}-badge[{icon} {text or severity}]"

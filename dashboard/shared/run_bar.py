@@ -1,4 +1,4 @@
-"""How the chosen run stands, in one quiet line beside the page's name; of a live run it counts along."""
+"""How the chosen run stands, in one quiet line beside its name; of a live run it counts along."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ BADGES: dict[str, tuple[str, Colour]] = {
 }  # fmt: skip
 """The mark before the word for how a run stands, and its colour: never colour alone."""
 
+WELL = ("finished", "opened")
+"""What has ended well, of which its health says more."""
 LONGEST_CLAMPS = 60
 """Characters that the bar has room for; the page Runs says all."""
 
@@ -46,10 +48,12 @@ def draw_run_bar(run: Run) -> None:
             words = f"{others} others are training" if others > 1 else "1 other is training"
             st.page_link(navigation.page("runs"), label=words, width="content")
 
-    if moves(run):
-        ticking(line, key="run_bar")
-    else:
-        line()
+    key = "run_ended" if word in WELL and health else "run_line"
+    with st.container(key=key, width="content", horizontal=True, vertical_alignment="center", gap="small"):
+        if moves(run):
+            ticking(line, key="run_bar")
+        else:
+            line()
     draw_health(run)
     if clamps := clamps_of(run):
         said = ", ".join(clamps)
@@ -57,15 +61,20 @@ def draw_run_bar(run: Run) -> None:
         st.caption(f"clamped: {theme.unmarked(said)}", width="content")
     if numbering := run.about.numbering:
         st.text(numbering)  # paths of others are never Markdown
-    if run.why_not("resume"):
-        return
+    if message := st.session_state.get(f"problem {run.name}"):
+        st.text(message)
+    if not run.why_not("resume"):
+        with st.session_state["run_deeds_place"]:
+            _draw_deeds(run, word)
+
+
+def _draw_deeds(run: Run, word: str) -> None:
+    """What can be done with it; Stop and Resume last, for what comes after a button would move it from a click."""
     if run.steps and not read_only():
         st.button("Fork", key="bar_fork", icon=":material/fork_right:", type="tertiary", on_click=_fork, args=(run,),
                   help="Train on from this step, as another run.")  # fmt: skip
-    draw_stop(run, word, quiet=True)  # last: the bar ends at the right, and what comes later would move it from a click
+    draw_stop(run, word, quiet=True)
     draw_resume(run, word, quiet=True)
-    if message := st.session_state.get(f"problem {run.name}"):
-        st.text(message)
 
 
 def clamps_of(run: Run) -> list[str]:

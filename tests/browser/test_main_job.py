@@ -48,8 +48,8 @@ def test_train_watch_stop_and_resume(page, server, folder):
     # It counts on while somebody types, and neither the letters nor the button are lost.
     with page.expect_websocket() as opened:
         page.goto(f"{server}/heads?run=stopped-often")
-    bar = page.locator(".st-key-run_bar")
-    line = bar.get_by_test_id("stCaptionContainer")
+    bar = page.locator(".st-key-heading")
+    line = page.locator(".st-key-run_line").get_by_test_id("stCaptionContainer")
     expect(line).to_contain_text("tokens/s")
     settle(page)
     box = page.get_by_role("textbox", name="Prompt")
@@ -73,7 +73,7 @@ def test_train_watch_stop_and_resume(page, server, folder):
     assert len(ticks) >= 3 and sum(sizes) / len(ticks) <= TICK
 
     # The bar offers what can be done after each click.
-    expect(page.get_by_role("button", name="Share")).to_be_visible()  # stands beside the bar, which it moves
+    expect(page.get_by_role("button", name="Share")).to_be_visible()
     bar.get_by_role("button", name="Stop", exact=True).click()
     for name in ("Resume", "Stop"):  # by key: a pointer can miss what the line beside it has just moved
         bar.get_by_role("button", name=name, exact=True).press("Enter")
@@ -126,7 +126,7 @@ def test_look_find_and_switch_off(page, server):
     assert query(page)["prompt"] == ["5 7 9 11 5 7 9"]
 
     # Find: where in text the same head looks; the run and the timeline stand as they stood, and are not drawn anew.
-    stage = [page.locator(".st-key-choice-0 input"), page.get_by_role("slider", name="Step of training")]
+    stage = [page.locator(".st-key-run_box input"), page.get_by_role("slider", name="Step of training")]
     for part in stage:
         part.evaluate("(part) => part.dataset.stays = 'yes'")
     page.get_by_role("link", name="Find").click()

@@ -134,6 +134,7 @@ def test_the_popover_chooses_and_one_button_stops(open_page: Open, copy_run: Any
     app.text_area(key="compare_prompt").set_value(" 9 9 ").run()
     chosen = app.session_state["selection"]
     assert (chosen.compare, chosen.other_step, chosen.other_prompt) == ("twin", 20, "9 9")
+    assert "**B** twin, step 20, another prompt" in [one.proto.popover.label for one in app.get("popover")]
     app.button(key="same_step").click().run()
     assert app.session_state["selection"].other_step is None and not app.exception
     app.button(key="stop_comparing").click().run()

@@ -213,13 +213,15 @@ def test_lanes_have_their_own_range_and_their_value_at_a_step() -> None:
         numbers=[1, None],
         step=15,
         bands=[np.array([[0.5, NAN, 2.0], [1.5, NAN, 4.0]]), None],
+        beside=[{}, {HOSTILE: (np.array([0, 30]), np.array([0.0, 1.0]))}],
     )
     assert list(layout(figure).yaxis.tickvals) == [1, 3] and list(layout(figure).yaxis2.tickvals) == [-5, 5]
     assert [note.text for note in layout(figure).annotations] == ["<b>1</b>  a (nats)", "<b>2</b>", "b", "<b>−5</b>"]
     window, middle, interval, step = layout(figure).shapes
     assert (window.x0, window.x1, middle.x0, step.x0) == (0, 20, 10, 15)
     assert (interval.x0, interval.x1) == (5, 15)
-    band, first, second = traces(figure)
+    band, first, other, second = traces(figure)
+    assert (other.yaxis, list(other.y), other.line.dash) == ("y2", [0, 1], "dash") and plain(HOSTILE) in other.name
     assert (list(band.x), list(band.y)) == ([0, 20, 20, 0], [1.5, 4.0, 2.0, 0.5])
     assert (first.name, second.name) == ("a", "b")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -352,8 +353,11 @@ def test_other_seeds_of_the_preset_are_laid_beside(open_page, small_run, copy_ru
     app = open_page("phases", run="tiny")
     assert app.multiselect[0].value == ["seed1"]
     assert 'scope="col">seed1</th>' in page_html(app)
+    assert "Dashed: seed1, each with its own heads." in words(app)
+    drawn = json.loads(app.get("plotly_chart")[0].proto.spec)["data"]
+    assert [one["name"] for one in drawn if one.get("line", {}).get("dash") == "dash"][0].endswith(" of seed1")
     app.multiselect[0].set_value([]).run()
-    assert "seed1" not in page_html(app) and app.session_state["selection"].alone
+    assert "seed1" not in page_html(app) and "Dashed" not in words(app) and app.session_state["selection"].alone
     app.multiselect[0].set_value(["other", "seed1"]).run()
     chosen = app.session_state["selection"]
     assert (chosen.compare, chosen.over, chosen.alone) == ("other", ("seed1",), False), "as on every page"

@@ -1,6 +1,7 @@
 """Colours that can be read by everyone, numbers that can be read at a glance."""
 
 import math
+import re
 import tomllib
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -53,6 +54,16 @@ def test_buttons_stand_out_and_carry_white(mode):
     colours = CONFIG["theme"][mode]
     assert contrast(colours["primaryColor"], colours["backgroundColor"]) >= 3
     assert contrast("#ffffff", colours["primaryColor"]) >= 4.5
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_primary_buttons_are_ink(mode):
+    """By styles.css: words that can be read, on what stands out from the page, also under the pointer."""
+    rule = theme.STYLES.read_text("utf-8").split("stBaseButton-primaryFormSubmit", 1)[1]
+    pairs = re.findall(r"(?:color|background): light-dark\((#\w+), (#\w+)\)", rule)[:4]
+    words, button, edge, hovered = (pair[mode == "dark"] for pair in pairs)
+    assert button == edge and min(contrast(words, one) for one in (button, hovered)) >= 4.5
+    assert contrast(button, CONFIG["theme"][mode]["backgroundColor"]) >= 7
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -134,7 +134,9 @@ def test_choosing_and_clearing_further_runs(open_page, copy_run, sent):
         next(b for b in app.multiselect if b.label == "Compare with").set_value(names).run()
         return app.session_state["selection"].compare, app.session_state["selection"].over
 
+    assert "Compare with …" in [one.proto.popover.label for one in app.get("popover")]
     assert choose(["other", "third"]) == ("other", ("third",))
+    assert "**B** other and 1 more" in [one.proto.popover.label for one in app.get("popover")]
     header = sent(app, "loss")[0]
     assert len(header["labels"]) == 6 and header["group_names"] == ["tiny", "other", "third"]
     assert not app.toggle  # they differ in nothing at all

@@ -12,6 +12,7 @@ from tracer.diagnosis.findings import Finding
 from tracer.diagnosis.generalising import chance, flat, mismatch, overfit
 from tracer.diagnosis.growth import falls, updates
 from tracer.diagnosis.objective import NEXT, SAME, TARGETS, target, twice
+from tracer.diagnosis.rules import early
 from tracer.diagnosis.verdict import verdict
 
 N = 40
@@ -151,10 +152,19 @@ def test_a_run_has_one_verdict() -> None:
     from tests.cli.test_diagnose import one
     from tracer.diagnosis.findings import Diagnosis
 
-    def said(findings: list[Finding], looked_for: list[str]) -> tuple[str, str]:
-        found = verdict(Diagnosis(findings, looked_for, []))
+    def said(findings: list[Finding], looked_for: list[str], early: bool = False) -> tuple[str, str]:
+        found = verdict(Diagnosis(findings, looked_for, [], early=early))
         return found.severity, found.text
 
     assert said([one()], ["divergence"]) == ("watch", "1 to watch")
+    assert said([one()], ["divergence"], early=True) == ("watch", "1 to watch")
+    assert said([], ["divergence", "idle heads"], early=True) == ("early", "too few steps")
     assert said([], ["divergence", "idle heads"]) == ("healthy", "healthy")
     assert said([], ["divergence"]) == said([], []) == ("unknown", "not measured")
+
+
+@pytest.mark.parametrize(("rows", "short"), [(0, False), (1, True), (7, True), (8, False)])
+def test_a_loss_is_judged_from_eight_rows(rows: int, short: bool) -> None:
+    losses = np.append(np.linspace(3, 2, rows), [np.nan] * 4)  # a row without the loss counts for nothing
+    assert early(xr.Dataset({"train_loss": ("step", losses)})) == short
+    assert not early(xr.Dataset({"val_loss": ("step", np.ones(3))}))  # checkpoints of somebody's, never trained here

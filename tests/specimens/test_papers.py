@@ -128,7 +128,7 @@ def test_claims_are_asked_of_the_seeds_that_have_their_runs_and_told(tmp_path: P
     told = json.loads(json.dumps(facts(folder, found, answers)))
     assert told["claims"][0]["figures"] == {"0": 0.5, "1": 1.5} and told["runs"]["a"]["seconds"] == 60
     text, page = as_text(told), as_markdown(told, folder.page)
-    assert "2 trainings, 1.0 minutes by the clock" in text and "Of 1 claims: 1 holds." in text
+    assert "2 trainings, 1.0 minutes" in text and "Of 1 claims: 1 holds." in text
     assert all(len(line) <= 96 for line in text.splitlines()) and "our prediction, not published" in text
     assert page.startswith("# Words\n") and "| **holds** |" in page
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tracer.diagnosis import unused
 from tracer.diagnosis.findings import Advice, Diagnosis, Finding, Kind, Severity
 from tracer.diagnosis.own_rules import OwnRule, Rules, given_rules, rule, say_wrong
-from tracer.diagnosis.rules import RULES, Rule
+from tracer.diagnosis.rules import RULES, Rule, early
 from tracer.diagnosis.told import TEXT, told
 from tracer.diagnosis.verdict import RunVerdict, verdict
 from tracer.diagnosis.words import report
@@ -107,6 +107,7 @@ def examine(run: Run, rules: Rules = (), before: bool = True, trace: xr.Dataset 
         texts,
         list(wrong.values()),
         {kind: row.name for kind, row in asked.items()},
+        early(trace),
     )
 
 

@@ -79,6 +79,8 @@ class Diagnosis:
     """Of each rule of a user's that raised or gave no findings, which one it was, and why."""
     names: dict[Kind, str] = field(default_factory=dict)
     """The name of each kind's rule in `looked_for`."""
+    early: bool = False
+    """Was the loss of its training recorded in too few rows to be judged?"""
 
 
 def values(trace: xr.Dataset, name: str) -> np.ndarray | None:

@@ -54,6 +54,16 @@ def _records(trace: xr.Dataset, name: str) -> int:
     return 0 if known is None else int(np.isfinite(known).reshape(len(known), -1).any(axis=1).sum())
 
 
+def early(trace: xr.Dataset) -> bool:
+    """Is there a training loss, in fewer than the 8 rows from which the rules of the loss judge one?
+
+    Overfitting, training rows unlike the held-out ones, a loss worse than guessing, a classifier that learns nothing:
+    of all that a shorter run shows nothing, so that no finding in it means nothing either. A model without a training
+    has no loss of one.
+    """
+    return 0 < _records(trace, "train_loss") < RECORDS
+
+
 def _counted(meta: dict[str, Any], trace: xr.Dataset) -> bool:
     """Is the loss of counting known, and the loss beside it?"""
     if meta.get("loss"):  # of somebody's own: that of counting is not what it was to beat

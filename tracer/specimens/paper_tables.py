@@ -128,7 +128,7 @@ def as_markdown(told: Mapping[str, Any], page: str) -> str:
         *([markdown_table(("verdict", "claim", "here", "control"), claims)] if claims else []),
         *([markdown_table(("system", "figure", "published", "here"), published)] if published else []),
         *([markdown_table(("exercise", "it asks", "here", "holds"), checks)] if checks else []),
-        *([markdown_table(("run", "what it is for", "steps", "seeds", "minutes by the clock"), runs)] if runs else []),
+        *([markdown_table(("run", "what it is for", "steps", "seeds", "minutes"), runs)] if runs else []),
     ])  # fmt: skip
 
 
@@ -207,7 +207,7 @@ def _seeds(told: Mapping[str, Any]) -> str:
 def _minutes(told: Mapping[str, Any]) -> str:
     runs = told["runs"].values()
     n, known = sum(of["seeds"] for of in runs), [of["seconds"] for of in runs if of["seconds"] is not None]
-    clock = f", {sum(known) / 60:.1f} minutes by the clock" if known else ""
+    clock = f", {sum(known) / 60:.1f} minutes" if known else ""
     return f"{n} training{'s' * (n != 1)}{clock}"
 
 

@@ -48,15 +48,14 @@ SNIPPET = """with tracer.watch(model) as watcher:
 
 def page() -> None:
     choosers.heading("Ablate", "What breaks when these heads are switched off?")
-    chooser, other = choosers.row([1])
-    with chooser:
-        run = choosers.choose_run()
+    choosers.row()
+    run = choosers.choose_run()
     if choosers.without_heads(run):
         return
     if not prompts.can_read(run):
         _draw_elsewhere(run)
         return
-    choose_other(run, run.steps, prompt=False, place=other)
+    choose_other(run, run.steps, prompt=False)
     heads.slim(run, lambda: _draw(run), run.steps)
 
 

@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
 def page() -> None:
     choosers.heading("Circuits", "What do heads do by their weights alone, and whose output do they read?")
-    chooser, writing = choosers.row([1])
-    with chooser:
-        run = choosers.choose_run()
+    (writing,) = choosers.row(0)
+    run = choosers.choose_run()
     if choosers.without_heads(run):
         return
     trace = choosers.recorded(run)

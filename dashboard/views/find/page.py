@@ -43,9 +43,8 @@ SHOWN = 3
 
 def page() -> None:
     choosers.heading("Find", "Which head does what, and where in a text does it do it?")
-    chooser, by, kinds = choosers.row([1, 1])
-    with chooser:
-        run = choosers.choose_run()
+    by, kinds = choosers.row(340, 0)
+    run = choosers.choose_run()
     if choosers.without_heads(run):
         return
     trace = choosers.recorded(run)

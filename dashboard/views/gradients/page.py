@@ -45,9 +45,8 @@ RULE_OF_THUMB = 1e-3
 
 def page() -> None:
     choosers.heading("Gradients", "Is every tensor, and every head, learning at a healthy pace?")
-    chooser, axis, switch = choosers.row([2, 6])
-    with chooser:
-        run = choosers.choose_run()
+    (switch,) = choosers.row(0)
+    run = choosers.choose_run()
     offered = _offered(run)
     if not offered:
         if choosers.recorded(run) is not None:
@@ -56,8 +55,7 @@ def page() -> None:
         return
     with switch:
         shown = _choose_quantity(offered)
-    with axis:
-        choosers.choose_axis()
+    choosers.choose_axis()
     choosers.tick(run, lambda: heads.slim(run, lambda: _draw(run, shown)))
 
 

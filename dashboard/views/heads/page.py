@@ -40,9 +40,8 @@ TALL = 16
 
 def page() -> None:
     choosers.heading("Heads", "What does every head look at: on your own text, at any step of training?")
-    chooser, colour, writing, finder, other = choosers.row([4, 9, 5, 4])
-    with chooser:
-        run = choosers.choose_run()
+    writing, colour, finder = choosers.row(0, 300, 280)
+    run = choosers.choose_run()
     if choosers.without_heads(run):
         return
     trace = loading.so_far(run)
@@ -54,7 +53,7 @@ def page() -> None:
     if found is None:
         return
     steps, read = found
-    choose_other(run, steps(), place=other)
+    choose_other(run, steps())
     choosers.tick(run, lambda: _draw(run, measure, steps(), read))
 
 

@@ -33,9 +33,8 @@ def page_of(name: str, path: Path) -> partial[None]:
 
 def _draw(name: str, path: Path) -> None:
     choosers.heading(title(name), f"A page of your own, {path.name}.")
-    chooser, _ = choosers.row([1])
-    with chooser:
-        run = choosers.choose_run()
+    choosers.row()
+    run = choosers.choose_run()
     timeline.choose_record(run)
     try:
         module = _module(name, path)

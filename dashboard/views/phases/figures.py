@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 Window = tuple[int, int, int, int, int]
 """Onset, midpoint and end, and the interval of the midpoint."""
 WARM = "warm-up ends"
-LANE, FOOT = 76, 48
-"""Pixels of a lane with its name, and below all of them."""
+LANE, FOOT, HEAD = 76, 48, 20
+"""Pixels of a lane with its name, below all of them, and above them where the warm-up is named."""
+SIDES = 72, 8
+"""Pixels at the left, for the ends of a curve, and at the right: styles.css adds what the timeline has more."""
 BAND, NAME = 0.58 * LANE, 12
 """Those of its curve alone, and of the name of a mark."""
 CLOSE = 0.3
@@ -39,12 +41,13 @@ def timeline(
     log_x: bool = False,
     warmup: float | None = None,
     marks: Sequence[Mapping[str, float]] = (),
+    beside: Sequence[Mapping[str, tuple[np.ndarray, np.ndarray]]] = (),
 ) -> go.Figure:
     """A lane each of (steps, values), top to bottom as given, with its range, window and interval of the date.
 
     `numbers` are those of events; `bands` are ends [end step]; at the right stands each value at `step`, or the last;
     a dotted line marks the end of the warm-up. `marks`: values with a name, by lane, as dotted lines where they are
-    near the curve.
+    near the curve. `beside`: the same of other runs by name, by lane, dashed.
     """
     import plotly.graph_objects as go
 
@@ -60,6 +63,12 @@ def timeline(
             figure.add_scatter(
                 x=[*x_band, *x_band[::-1]], y=[*high_band, *low_band[::-1]], yaxis=axis, fill="toself", mode="none",
                 fillcolor=ink.text, opacity=0.2, hoverinfo="skip", name=f"95 % of {plain(label)}",
+            )  # fmt: skip
+        for other, (x_other, y_other) in (beside[i] if beside else {}).items():
+            figure.add_scatter(
+                x=places(x_other, log_x), y=y_other, yaxis=axis, customdata=x_other, mode="lines", connectgaps=True,
+                line={"color": ink.muted, "width": 1.5, "dash": "dash"}, name=f"{plain(label)} of {plain(other)}",
+                hovertemplate=f"step %{{customdata:,}}: %{{y:.4g}} {unit}<extra>{plain(other)}</extra>",
             )  # fmt: skip
         figure.add_scatter(
             x=at, y=y, yaxis=axis, customdata=x, mode="lines+markers", name=plain(label),
@@ -129,7 +138,7 @@ def timeline(
         )  # fmt: skip
         texts.append(
             dict(
-                text=WARM, x=np.log10(at) if log_x else at, xref="x", xanchor="left", y=0, yref="paper",
+                text=WARM, x=np.log10(at) if log_x else at, xref="x", xanchor="left", y=1, yref="paper",
                 yanchor="bottom", showarrow=False, font={"size": 11}, bgcolor=ink.page,
             )
         )  # fmt: skip
@@ -138,8 +147,8 @@ def timeline(
         every = np.concatenate([[step], *(x for x, _ in series)])
         rule(figure, places(every, log_x)[0], ink.text)
     figure.update_layout(
-        height=LANE * n + FOOT, showlegend=False, hovermode="x",
-        hoverdistance=-1, margin={"l": 48, "r": 8, "t": 4, "b": FOOT},
+        height=LANE * n + FOOT + HEAD, showlegend=False, hovermode="x",
+        hoverdistance=-1, margin={"l": SIDES[0], "r": SIDES[1], "t": HEAD, "b": FOOT},
     )  # fmt: skip
     step_axis(figure, log_x, np.concatenate([x for x, _ in series]) if n else None, anchor="free", position=0)
     return figure

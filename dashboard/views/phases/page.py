@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import streamlit as st
 
-from dashboard import loading, state
+from dashboard import loading, state, theme
 from dashboard.loading import changes, head_scores, replays
 from dashboard.shared import choosers
 from dashboard.shared.answer import draw_answer
@@ -70,13 +71,10 @@ all parameters, before clipping."""
 
 def page() -> None:
     choosers.heading("Phases", "What changed when, and in which order?")
-    chooser, other, axis = choosers.row([6, 2], grows=1)
-    with chooser:
-        run = choosers.choose_run()
-    with other:
-        compared = choose_several(run, alike(run, {one.name: one for one in loading.runs()}))
-    with axis:
-        choosers.choose_axis()
+    choosers.row()
+    run = choosers.choose_run()
+    compared = choose_several(run, alike(run, {one.name: one for one in loading.runs()}))
+    choosers.choose_axis()
     choosers.tick(run, lambda: heads.slim(run, lambda: _draw(run, compared)))
 
 
@@ -96,19 +94,18 @@ def _draw(run: Run, compared: list[Run]) -> None:
     draw_answer(answer(found, changed, none, smeared), "`--record.every` records more often." if few else None)
     if run.live and rows >= FEWEST:
         st.caption("The run goes on: more records may move these dates.")
-    left, right = st.columns([9, 5], gap="large")
+    st.header("Every curve on one axis", anchor=False)
+    _draw_timeline(run, found, changed, warmup, compared)
+    if training_curves.readable(run):
+        asked(changes.wish(run), "Measure K-composition", key="ask_composition", at_once=changes.may_read(run),
+              help="Reads the weights of every snapshot, of which there are many in this run.")  # fmt: skip
+    left, right = st.columns(2, gap="large")
     with left:
-        st.header("Every curve on one axis", anchor=False)
-        _draw_timeline(run, found, changed, warmup)
-        if training_curves.readable(run):
-            asked(changes.wish(run), "Measure K-composition", key="ask_composition", at_once=changes.may_read(run),
-                  help="Reads the weights of every snapshot, of which there are many in this run.")  # fmt: skip
-    with right:
         draw_order(found, changed, warmup)
-        with st.expander("How is this measured?"):
-            st.markdown(basis(found))
-            st.markdown(HOW)
-            st.markdown(f"**Terms**\n\n{terms('induction head', 'K-composition', 'nats')}")
+    with right, st.expander("How is this measured?"):
+        st.markdown(basis(found))
+        st.markdown(HOW)
+        st.markdown(f"**Terms**\n\n{terms('induction head', 'K-composition', 'nats')}")
     choosers.say_why_no_heads(run)
     if rows >= FEWEST:
         draw_seeds(run, found, compared)
@@ -138,20 +135,24 @@ def _draw_closer(run: Run, trace: xr.Dataset, found: list[Curve], changed: list[
             draw_undoing(run, trace, phase)
 
 
-def _draw_timeline(run: Run, found: list[Curve], changed: list[Curve], warmup: float | None) -> None:
+def _draw_timeline(
+    run: Run, found: list[Curve], changed: list[Curve], warmup: float | None, compared: list[Run]
+) -> None:
     """The curves in the order in which they changed; below them those that never did, unnumbered."""
     numbers = {curve.name: i + 1 for i, curve in enumerate(changed)}
     lanes = [*changed, *(curve for curve in found if curve.name not in numbers)]
     names = ("onset", "midpoint", "end", "low", "high")
     windows = [astuple(c.change)[:5] if c.change else None for c in lanes]
     known, closer = run.meta.get("references", {}), replays.traces(run)
-    lines = [finer(c, closer) for c in lanes]
+    lines, others = [finer(c, closer) for c in lanes], _others(compared)
     figure = figures.timeline(
         lines, [c.label for c in lanes], units=[c.unit for c in lanes], windows=windows,
         numbers=[numbers.get(c.name) for c in lanes],
         bands=[_band(c, steps) for c, (steps, _) in zip(lanes, lines, strict=True)],
         step=state.read().step, log_x=state.read().log, warmup=warmup,
         marks=[known if c.name == "val_loss" else {} for c in lanes],
+        beside=[{run: (of[c.name].steps, of[c.name].values) for run, of in others.items() if c.name in of}
+                for c in lanes],
     )  # fmt: skip
 
     def numbered() -> dict[str, list[Any]]:
@@ -160,10 +161,21 @@ def _draw_timeline(run: Run, found: list[Curve], changed: list[Curve], warmup: f
             name: [end[i] for end in ends] for i, name in enumerate(names)
         }, "first": [float(c.values[0]) for c in lanes], "last": [float(c.values[-1]) for c in lanes]}  # fmt: skip
 
+    if others:
+        st.caption(f"Dashed: {', '.join(map(theme.unmarked, others))}, each with its own heads.")
     if closer:
         st.caption(f"{replays.said(run)} Dates are those of the run's own records.")
     plot(figure, key="timeline", alt=f"{len(lanes)} curves over training, in the order in which they changed",
          on_pick=go, numbers=numbered, over_steps=True)  # fmt: skip
+
+
+def _others(compared: list[Run]) -> dict[str, dict[str, Curve]]:
+    """The curves of runs that are laid beside this one, by their names; `draw_seeds` says whose can't be read."""
+    found = {}
+    for other in compared:
+        with suppress(ValueError, OSError):
+            found[other.name] = {curve.name: curve for curve in changes.curves(other)}
+    return found
 
 
 def _band(curve: Curve, steps: np.ndarray) -> np.ndarray | None:

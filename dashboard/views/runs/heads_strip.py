@@ -19,7 +19,8 @@ STYLE = """<style>
   font: 400 11px/14px "JetBrains Mono", monospace; }
 .heads-strip img { display: block; max-width: 100%; height: auto; image-rendering: pixelated; }
 .heads-strip figcaption { opacity: .72; } .heads-strip .role { opacity: 1; font-weight: 600; }
-.heads-strip .begins { margin-left: 8px; } .heads-strip .all { flex: none; align-self: center; margin-right: 10px; }
+.heads-strip .begins { margin-left: 8px; } .heads-strip .all { flex: none; margin-right: 10px; }
+.heads-strip .all img { margin: auto; }
 </style>"""
 
 
@@ -48,9 +49,9 @@ def _one(tile: Tile, begins: bool) -> str:
 
 def _all(seen: Strip) -> str:
     side = max(1, min(WIDEST, TALL // seen.shape[0]))
-    said = f"{seen.heads} heads, {seen.roles} with a role; a row a layer"
+    said = f"{seen.heads} heads, {seen.roles} with a role; a row a layer, darker: a higher score"
     image = _image(seen.squares, said, seen.shape[1] * side, seen.shape[0] * side)
-    return f"<figure class='all'>{image}</figure>"
+    return f"<figure class='all' title='{said}'>{image}<figcaption>{seen.heads:,} heads</figcaption></figure>"
 
 
 def _image(png: bytes, alt: str, width: int, height: int) -> str:

@@ -40,16 +40,14 @@ EXAMINING = 0.3
 
 
 def page() -> None:
-    choosers.heading("Runs", QUESTION)
+    choosers.heading("Runs", QUESTION, of_run=False)
     state.read()
     arrive()
     runs = loading.runs()
-    if len(runs) > 1 and len(runs) <= MANY:
-        with st.session_state["run_bar_place"]:
-            _draw_compare([run.name for run in runs])
     if st.session_state.get("forking") and not read_only():
         _draw_forking()
-    draw_welcome(_toured(runs), _draw_ways, first=not (runs or jobs.started() or jobs.not_begun()))
+    none = not (runs or jobs.started() or jobs.not_begun())
+    draw_welcome(_toured(runs), lambda: _draw_ways([run.name for run in runs]), first=none)
     around = _around(runs)
     ticked = draw_many(runs) if len(runs) > MANY else None
     ticking(lambda: _draw_runs(around, ticked), key="runs")
@@ -64,16 +62,17 @@ def _toured(runs: list[Run]) -> Run | None:
     return next((run for run in runs[:LOOKED_AT] if has_tour(run)), None)
 
 
-def _draw_ways() -> None:
-    """What begins a run, or brings one here."""
-    if read_only():
-        return
-    with st.popover("Train", icon=":material/add:", key="way_train", on_change="rerun"):
-        draw_new()
-    with st.popover("Watch your own model", icon=":material/visibility:", key="way_watch"):
-        draw_watch()
-    with st.popover("Open", icon=":material/folder_open:", key="way_open", on_change="rerun"):
-        draw_open()
+def _draw_ways(names: list[str]) -> None:
+    """What begins a run, brings one here, or lays one over another."""
+    if not read_only():
+        with st.popover("Train", icon=":material/add:", key="way_train", on_change="rerun"):
+            draw_new()
+        with st.popover("Watch your own model", icon=":material/visibility:", key="way_watch"):
+            draw_watch()
+        with st.popover("Open", icon=":material/folder_open:", key="way_open", on_change="rerun"):
+            draw_open()
+    if 1 < len(names) <= MANY:
+        _draw_compare(names)
 
 
 def _draw_forking() -> None:

@@ -9,7 +9,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from dashboard import navigation, state, theme
 from dashboard.loading.run_summaries import Summary, summary
-from dashboard.shared.run_bar import badge, draw_resume, draw_stop, pace, short, standing, steps
+from dashboard.shared.run_bar import WELL, badge, draw_resume, draw_stop, pace, short, standing, steps
 from dashboard.shared.spark import spark
 from dashboard.views.runs.heads_strip import draw_heads
 from dashboard.views.runs.manage import draw_more, said_of
@@ -17,7 +17,7 @@ from tracer.analysis.head_sets import THRESHOLD
 from tracer.store import Run
 
 WIDTHS = (20, 16, 15, 38, 21, 14)
-TITLES = ("Run", "Model", "Training loss", "Heads at the last record", "Finding", "")
+TITLES = ("Run", "Model", "Training loss", "Heads, last snapshot", "Finding", "")
 SPARK_SHARE = 0.15
 """A line that has just begun gets at least this much of the width."""
 
@@ -62,7 +62,7 @@ def chips(run: Run, health: str) -> str:
     word = standing(run)
     if word == "diverged" or not health:
         return badge(word)
-    return health if word in ("finished", "opened") else f"{badge(word)} {health}"
+    return health if word in WELL else f"{badge(word)} {health}"
 
 
 def _draw_about(run: Run, health: str) -> DeltaGenerator:

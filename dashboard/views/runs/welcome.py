@@ -47,7 +47,7 @@ def draw_welcome(toured: Run | None, draw_ways: Callable[[], None], *, first: bo
     `first`: there is nothing else here, so that there is room for all of it.
     """
     with st.container(border=first, key="welcome" if first else "welcome_band"):
-        words, picture = st.columns([6, 5] if first else [1, 1], gap="large", vertical_alignment="top")
+        words, picture = st.columns([6, 5], gap="large", vertical_alignment="top")
         with words:
             st.header("Watch a transformer learn to look back", anchor=False)
             st.markdown(WHAT)

@@ -47,7 +47,7 @@ NEAR = (
 
 
 def page() -> None:
-    choosers.heading("Papers", "Do published claims hold when they are trained again?")
+    choosers.heading("Papers", "Do published claims hold when they are trained again?", of_run=False)
     with st.container(key="arrival"):
         serve("landing", key="landing", data=0)
     found = reading.with_shipped(reading.trained(loading.runs(), SERIES), SERIES)

@@ -30,7 +30,7 @@ def draw_heads(run: Run, trace: xr.Dataset, beside: Run | None) -> None:
                 f"{theme.unmarked(choosers.measure_of(run, first).label)} of every head", anchor=False, width="content"
             )
             choose_view("heads_view_box")
-        said = "High: the head spreads its attention over many tokens. Low: it looks at one. " * (first == "entropy")
+        said = "High: the head looks at many tokens. Low: at one. " * (first == "entropy")
         what = "row" if heatmap else "line"
         only = f" Heatmaps are of {theme.unmarked(run.name)} alone." if heatmap and beside else ""
         st.caption(f"{said}One {what} a head.{only}", help="Click one to bring it into focus on every page.")

@@ -143,16 +143,16 @@ def draw_divergence(run: Run) -> None:
     what = (
         "The weights were not finite after" if found.get("loss") == "finite" else "The loss was not a finite number at"
     )
-    lines = [f"{what} step {int(found['step']):,}. Everything recorded before is kept."]
+    lines = [f"{what} step {int(found['step']):,}."]
     if found.get("cause") == "unknown":
-        lines.append("First value that was not finite: layer unknown.")
+        lines.append("First not finite: layer unknown.")
     elif first:
         kernel = ", in the fused attention kernel alone" if found.get("fused") else ""
-        lines.append(f"First value that was not finite: {_place(first)}, at step {int(first['step']):,}{kernel}.")
+        lines.append(f"First not finite: {_place(first)}, step {int(first['step']):,}{kernel}.")
     if before:
         lines.append(
-            f"What grew first: {_place(before)} reached {theme.fmt(before['value'])} at step {int(before['step']):,}, "
-            "more than a hundred times what it began with."
+            f"Grew first: {_place(before)}, {theme.fmt(before['value'])} at step {int(before['step']):,} "
+            "(over 100 times its start)."
         )
     if found.get("cause") not in ("weight", "loss", "gradient"):  # of these `how` says it
         lines += [f"{label}: {theme.unmarked(text)}." for label, text in _advice(run).texts().items()]

@@ -51,13 +51,10 @@ Section = tuple[Iterable[str], Callable[[], None]]
 
 def page() -> None:
     choosers.heading("Training", "Did it learn, when did its heads change, and what does it write?")
-    chooser, other, axis = choosers.row([6, 2], grows=1)
-    with chooser:
-        run = choosers.choose_run()
-    with other:
-        compared = choose_several(run)
-    with axis:
-        choosers.choose_axis()
+    choosers.row()
+    run = choosers.choose_run()
+    compared = choose_several(run)
+    choosers.choose_axis()
     choosers.tick(run, lambda: heads.slim(run, lambda: _draw(run, compared)))
 
 

@@ -40,7 +40,7 @@ SIGNS = {
     "prompt": ["Prompt=3 5 7 3 5"],
     "step": ["Step=20", "step 20"],
     "head": ["L0H2"],
-    "axis": ["Axis of steps=log"],
+    "axis": ["Step axis=log"],
 }
 """How a page says that it goes by a choice: one of these is there."""
 SAYS = """() => {

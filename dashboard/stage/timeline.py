@@ -129,6 +129,6 @@ def _draw(run: Run, blob: bytes, steps: list[int], head: Head | None, measure: s
 
     picture = scrubber.picture(
         blob, step=choosers.step_in_force(steps), head=head, measure=measure, scale=scale, live=run.live,
-        events=course.events(run),
+        events=course.events(run), heads_off=bool(state.read().off),
     )  # fmt: skip
     draw(picture, key="scrubber", on_change=chosen)

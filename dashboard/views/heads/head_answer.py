@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dashboard import theme
-from dashboard.loading import head_scores, prompt_attention, roles
+from dashboard.loading import head_scores, prompt_attention, roles, without_heads
 from dashboard.shared import choosers, switches
 from tracer.analysis.head_roles import CHANCE, HeadRole
 from tracer.measures.aliases import Head
@@ -22,7 +22,7 @@ def answer(
 ) -> str:  # fmt: skip
     """Markdown; `before`: the same prompt with every head on."""
     if shown.off:
-        return _without(run, shown, before)
+        return _lost(trace, shown, focus) or _without(run, shown, before)
     label, found = theme.head_label(*focus), roles.of_head(trace, focus, shown.step)
     if found is None:
         value, chance = head_scores.head_means(trace, measure, shown.step)[focus], choosers.scale(measure, run).chance
@@ -35,16 +35,37 @@ def answer(
     beside = "" if one.role.control is None else _beside(one)
     if not has:
         return f"{label} has no role here. Nearest: {name}, {value} ({', '.join(filter(None, (beside, needs)))})."
-    article = "an" if name[:1].lower() in tuple("aeiou") else "a"
     detail = f", {one.detail}" * bool(one.detail)
     does = f" It {one.role.does}." * bool(one.role.does)
-    return f"{label} is {article} {name} head{detail}: {value} ({beside or needs}).{does}"
+    return f"{label} is {_article(name)} {name} head{detail}: {value} ({beside or needs}).{does}"
+
+
+def _article(name: str) -> str:
+    return "an" if name[:1].lower() in tuple("aeiou") else "a"
 
 
 def _beside(one: HeadRole) -> str:
     """The control of a role's score."""
     kind = "chance" if one.role.control == CHANCE else "control"
     return f"{kind} {'not recorded' if math.isnan(one.control) else theme.fmt(one.control, one.role.measure)}"
+
+
+def _lost(trace: xr.Dataset, shown: PromptPatterns, focus: Head) -> str:
+    """That the head in focus has another role, or none, since others are off; empty where that is not known."""
+    now = without_heads.scores(trace, shown, shown.step)
+    if (then := without_heads.recorded(now)) is None:
+        return ""
+    (was, had), (new, has) = (roles.of_head(of.trace, focus, of.step) or (None, False) for of in (then, now))
+    if was is None or not had or (has and new is not None and new.role == was.role):
+        return ""
+    measure, label = was.role.measure, theme.head_label(*focus)
+    score = theme.fmt(head_scores.head_means(now.trace, measure, now.step)[focus], measure)
+    lost = f"{label} is no {theme.unmarked(was.role.label)} head"
+    words = f"Without {switches.named(shown.off)}, {lost}: {score} ({theme.fmt(was.value, measure)} with all heads on)."
+    if new is None or not has:
+        return words
+    name = theme.unmarked(new.role.label)
+    return f"{words} It is {_article(name)} {name} head now: {theme.fmt(new.value, new.role.measure)}."
 
 
 def _without(run: Run, shown: PromptPatterns, before: PromptPatterns) -> str:

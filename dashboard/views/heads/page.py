@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from dashboard import loading, navigation, state, theme
-from dashboard.loading import head_scores, prompt_attention, recorded_prompts
+from dashboard.loading import head_scores, prompt_attention, recorded_prompts, without_heads
 from dashboard.shared import choosers, patterns, prompts, switches
 from dashboard.shared.answer import draw_answer
 from dashboard.shared.comparing import choose_other, draw_comparison
@@ -25,6 +25,7 @@ from dashboard.views.heads.token_view import draw_reading
 from dashboard.views.heads.why_here import draw_why
 from tracer.measures import HEAD_MEASURES
 from tracer.measures.aliases import Head
+from tracer.pictures.atlas import Scored
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.store import Run
 
@@ -34,6 +35,12 @@ if TYPE_CHECKING:
 
 Read = Callable[[int, tuple[Head, ...]], PromptPatterns]
 """Every head on a prompt, at a step, with some of them off."""
+SCORED: dict[Scored, str] = {
+    "": "No pattern can change after the last layer",
+    "anew": "Later patterns, scores and roles are computed anew",
+    "recorded": "Later patterns are computed anew; scores and roles were recorded with all heads on",
+}
+"""What follows from heads that are off."""
 TALL = 16
 """Layers from which on the atlas is as high as a pattern, and what else there is stands beside it."""
 
@@ -134,6 +141,7 @@ def _draw(run: Run, measure: str, steps: list[int], read: Read) -> None:
     draw_taking(run, shown, focus, measure)
     with room:  # drawn last: its frames take longest
         timeline.draw_film(run, trace, steps, see, focus, measure, film)
+    without_heads.complete(run, trace, shown)
 
 
 def _draw_atlas(
@@ -161,9 +169,7 @@ def _draw_atlas(
     has_scores = bool(picture.cue["roles"]["measures"])
     with st.container(key="atlas_said"):
         if shown.off:
-            last = min(layer for layer, _ in shown.off) == len(shown.causal) - 1
-            then = "No pattern can change after the last layer" if last else "Later patterns are computed anew"
-            st.caption(f"What is off writes nothing. {then}. Numbers and roles were recorded with every head on.")
+            st.caption(f"What is off writes nothing. {SCORED[without_heads.scores(trace, shown, shown.step).scored]}.")
         else:
             with st.container(key="atlas_how"):
                 label, probe = (theme.unmarked(one) for one in (colour.label.lower(), choosers.probe(run, measure)))
@@ -173,6 +179,13 @@ def _draw_atlas(
                 st.caption(f"A tile is a head: each row is a {what}, each column a {what} that it may look at. {says}")
     draw(picture, key="atlas", on_change=switches.take if switched else state.focus_on)
     if shown.off:
-        st.page_link(navigation.page("ablate"), label="Test it on Ablate, with controls",
-                     icon=":material/arrow_forward:")  # fmt: skip
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.page_link(navigation.page("ablate"), label="Test it on Ablate, with controls",
+                         icon=":material/arrow_forward:", width="content")  # fmt: skip
+            if without_heads.waits(run, trace, shown):
+                st.button(
+                    "Score every head again", key="score_again", icon=":material/refresh:", type="tertiary",
+                    help="Runs the model on the sequences of the record, with these heads off. "
+                    "It is not done unasked, because this model is large.", on_click=without_heads.ask,
+                )  # fmt: skip
     return film

@@ -196,7 +196,7 @@ suite("atlas", () => {
         roundRect() {},
         fill() {}
       };
-      drawRole(ctx, theme, role, lost, 100, 200, width);
+      drawRole(ctx, theme, { role, lost }, 100, 200, width);
       assert.deepEqual(
         texts.map(({ text }) => text),
         words
@@ -234,14 +234,31 @@ suite("atlas", () => {
     tell("frame", { ...frame, index: 2, role: () => 0, lost: () => 1 });
     assert.match(said(), /, no role, was induction$/);
     tell("frame", null);
+    view.draw();
+    for (const [scored, words] of [
+      ["anew", /, first token, 3 away, induction with all heads on, switched off$/],
+      ["recorded", /, first token, 3 away, was induction, recorded with all heads on, switched off$/]
+    ]) {
+      Object.assign(part.cue, { scored, off: [[0, 0]] });
+      view.draw();
+      assert.match(canvas.ariaLabel, words);
+    }
     view.end();
   });
-  for (const [told, measures, numbers] of [
+  for (const [told, measures, numbers, codes = [[2, 0]], scored = ""] of [
     ["the score of its role", { "first token": "other" }, ["0.77"]],
-    ["the chosen measure, where no score of a role was recorded", {}, ["0.90", "0.10"]]
+    ["the chosen measure, where no score of a role was recorded", {}, ["0.90", "0.10"]],
+    [
+      "what is left of the score of a role that it lost, with heads off",
+      { induction: "other" },
+      ["0.77"],
+      [[0, 0]],
+      "anew"
+    ]
   ])
     test(`the number of a tile is ${told}`, () => {
-      const roles = { labels: ["induction", "first token"], details: {}, measures, codes: [[2, 0]], lost: [[0, 0]] };
+      const lost = scored ? [[1, 0]] : [[0, 0]];
+      const roles = { labels: ["induction", "first token"], details: {}, measures, codes, lost };
       const part = newPart({
         measure: "m",
         scales: {},
@@ -249,6 +266,7 @@ suite("atlas", () => {
         order: "index",
         lit: null,
         roles,
+        scored,
         value: [0, 0]
       });
       const view = makeAtlas(part);
@@ -448,19 +466,22 @@ suite("scrubber", () => {
     ]);
     view.end();
   });
-  for (const [steps, said] of [
-    [[0, 25, 50], false],
-    [[0, 1, 25, 50, 75], false],
-    [[0, 1, 25], true]
+  for (const [steps, said, heads_off = false] of [
+    [[0, 25, 50], ""],
+    [[0, 1, 25, 50, 75], ""],
+    [[0, 1, 25], "1 tick = 1 record"],
+    [[0, 1, 25], "recorded with all heads on", true]
   ])
-    test(`a tick is said to be a record where records don't stand at their steps: ${steps}`, () => {
-      const part = newPart({ value: 0, head: null, measure: "", scale: null, seen: 0, live: false, events: [] });
+    test(`a tick is said to be a record where records don't stand at their steps: ${steps} ${heads_off}`, () => {
+      const cue = { value: 0, head: null, measure: "", scale: null, seen: 0, live: false, events: [], heads_off };
+      const part = newPart(cue);
       const view = makeScrubber(part);
       const loss = new Float64Array(steps.length);
       view.load({ measures: [], loss: "loss" }, { steps: Float64Array.from(steps), loss, film: [MISSING] });
       const readout = part.root.children[0].children.at(-2);
-      const ticks = readout.children.find((one) => one.textContent === "1 tick = 1 record");
-      assert.equal(!ticks.hidden, said);
+      view.draw();
+      const note = readout.children.at(-1);
+      assert.equal(note.hidden ? "" : note.textContent, said);
       view.end();
     });
   test("of one head that was sent there is a score, of another none", () => {

@@ -11,6 +11,7 @@
 const LEVELS = 39; // of a payload's thumbnails; those of a frame are brought down to as many
 const LABELLED = 72; // pixels of a tile from which on it has a label, a role and a switch
 const CARD = { least: 128, most: 220, high: 52, picture: 40, gap: 8, margin: 6, rows: 2 }; // of a slim atlas
+const ALL_ON = "with all heads on";
 const SLIM = { most: 40, height: 112, between: 6 }; // of more heads than that
 
 export default (args) => live(args, makeAtlas);
@@ -69,7 +70,12 @@ function makeAtlas(part) {
   const hasSwitches = () => !!part.cue.value?.off;
   const chosen = () => (hasSwitches() ? part.cue.value.head : part.cue.value);
   /** The measure whose number a tile has: the score of its role, and where nobody speaks of roles the chosen one. */
-  const numberedBy = (one) => (hasScores() ? part.cue.roles.measures[roleOf(one)] : head.measures[measure()]);
+  const numberedBy = (one) => (hasScores() ? (scoreOf(roleOf(one)) ?? lostScoreOf(one)) : head.measures[measure()]);
+  const scoreOf = (role) => part.cue.roles.measures[role];
+  const lostScoreOf = (one) => (isAnew() ? scoreOf(lostOf(one)) : undefined);
+  /** With heads off: is all that is said of heads computed anew, or was it recorded with every head on? */
+  const isAnew = () => part.cue.scored === "anew" && !film();
+  const isOfAllOn = () => !!part.cue.scored && !isAnew();
   const hasScores = () => Object.keys(part.cue.roles?.measures ?? {}).length > 0;
   function numberFor(name, /** @type {number[]} */ [layer, one]) {
     const m = head.measures.indexOf(name);
@@ -96,7 +102,13 @@ function makeAtlas(part) {
   }
   const wholeRoleOf = (one) => [roleOf(one), detailOf(one)].filter(Boolean).join(", ");
   /** The role, and what a head was before, as it is spoken. */
-  const rolesOf = (one) => [wholeRoleOf(one), lostOf(one) && `was ${lostOf(one)}`].filter(Boolean).join(", ");
+  const rolesOf = (one) => [wholeRoleOf(one), ...wasOf(one)].filter(Boolean).join(", ");
+  function wasOf(one) {
+    const lost = lostOf(one);
+    const was = isAnew() ? `${lost} ${ALL_ON}` : `was ${lost}`;
+    return [lost && was, isOfAllOn() && roleOf(one) && `recorded ${ALL_ON}`];
+  }
+  const rolesIn = (one) => ({ role: roleOf(one), lost: lostOf(one), muted: isOfAllOn() });
   const held = () => (chosen() && exists(chosen()) ? chosen() : null);
   const isOff = (one) => (part.cue.value?.off ?? part.cue.off ?? []).some((other) => String(other) === String(one));
   const allHeads = () => Array.from({ length: layers * heads }, (_, i) => [Math.floor(i / heads), i % heads]);
@@ -267,9 +279,10 @@ function makeAtlas(part) {
         const text = numberOf(value(m, layer, one), scale) + (scale.unit ? ` ${scale.unit}` : "");
         return [scale.label, text, m === measure() ? "on" : ""];
       });
-      if (lostOf(hit)) facts.unshift(["Was", lostOf(hit), ""]);
+      if (lostOf(hit)) facts.unshift([isAnew() ? "All heads on" : "Was", lostOf(hit), ""]);
       if (roleOf(hit)) facts.unshift(["Role", wholeRoleOf(hit), isNamed(roleOf(hit)) ? "on" : ""]);
       factsIn(node, facts);
+      if (isOfAllOn()) element("div", "how", `Recorded ${ALL_ON}`, node);
       if (!hasSwitches()) return;
       element("div", "how", `Shift and click switches it ${isOff(hit) ? "on" : "off"}`, node);
     };
@@ -385,7 +398,7 @@ function makeAtlas(part) {
     const words = left + cell + 2;
     const look = { colour: theme.text, font: `600 11.5px ${theme.mono}`, align: "left" };
     writeText(ctx, headName(one), words + 6, y + 15, look);
-    drawRole(ctx, theme, roleOf(one), lostOf(one), words, y + high - FOOT - 5, x + wide - words);
+    drawRole(ctx, theme, rolesIn(one), words, y + high - FOOT - 5, x + wide - words);
     if (hasSwitches()) drawSwitch(ctx, theme, x + switchAt[0], y + switchAt[1] + 2, gone);
   }
   function drawHead(ctx, one, scale, letter) {
@@ -409,11 +422,12 @@ function makeAtlas(part) {
     const [tall, wide] = tile;
     ctx.drawImage(sheet, index * wide, layer * tall, wide, tall, x + 1, y + strip, cell - 2, cell - 1);
     if (gone) hatch(ctx, theme, x + 1, y + strip, cell - 2, cell - 1);
-    if (foot) drawRole(ctx, theme, roleOf(one), lostOf(one), x, y + high - foot, cell);
+    if (foot) drawRole(ctx, theme, rolesIn(one), x, y + high - foot, cell);
     if (hasSwitches() && labels) drawSwitch(ctx, theme, x + layout.switchAt[0], y + layout.switchAt[1], gone);
     const dim = !fits(one);
     if (dim) fillRound(ctx, css(theme.page, 0.75), x - 1, y - 1, cell + 2, high + 2, 4);
-    const ink = dim ? css(theme.muted) : isMeasured ? scores.inks[code] : inkOn(theme.faint);
+    if (isOfAllOn()) fillRound(ctx, css(theme.page, 0.85), x + 1, y + 1, cell - 2, strip - 1, [3, 3, 0, 0]);
+    const ink = dim || isOfAllOn() ? css(theme.muted) : isMeasured ? scores.inks[code] : inkOn(theme.faint);
     const named = labels || (isByMeasure() && cell >= 14);
     const label = labels ? headName(one) : `${index}`;
     const margin = labels ? 6 : 3;
@@ -508,7 +522,8 @@ function makeAtlas(part) {
       turner.hidden = !hasSwitches() || !held();
       if (!focused.hidden) sayFocused(held());
       const { mode } = part.theme;
-      if (scale) legend(scoreKey, scale, rampOf(scale.palette, mode), { note: chanceNote({ chance: scale.chance }) });
+      const notes = [scale && chanceNote({ chance: scale.chance }), isOfAllOn() && `recorded ${ALL_ON}`];
+      if (scale) legend(scoreKey, scale, rampOf(scale.palette, mode), { note: notes.filter(Boolean).join(", ") });
       const [factorQ, factorK] = head.factors;
       const note = factorQ * factorK > 1 ? `brightest of ${factorQ} × ${factorK} tokens` : "";
       attentionLegend(shareKey, rampOf("attention", mode), { note });

@@ -65,7 +65,7 @@ function makeScrubber(part) {
   };
   const scoreAt = figure("score");
   const lossAt = figure("loss");
-  const ticksAt = element("span", "what ticks", "1 tick = 1 record", readout);
+  const noteAt = element("span", "what note", "", readout);
   const strip = element("div", "strip", null, body);
   const base = element("canvas", "", null, strip);
   const over = element("canvas", "", null, strip);
@@ -78,6 +78,7 @@ function makeScrubber(part) {
   let arrays;
   let steps;
   let shares;
+  let isEven = true; // is the distance of records on the track that of their steps?
   let count = 0; // of snapshots
   let shown = null; // where the reader is while it is not where the host is: a place between 0 and count - 1
   let waiting = false; // for the host
@@ -383,10 +384,8 @@ function makeScrubber(part) {
       steps = arrays.steps;
       count = steps.length;
       shares = sharesOf(steps);
-      ticksAt.hidden = shares.every(
-        (share, i) => Math.abs(share * (steps[count - 1] - steps[0]) - steps[i] + steps[0]) < 0.5
-      );
-      strip.title = ticksAt.hidden ? "" : "One tick is one record, the numbers are training steps.";
+      isEven = shares.every((share, i) => Math.abs(share * (steps[count - 1] - steps[0]) - steps[i] + steps[0]) < 0.5);
+      strip.title = isEven ? "" : "One tick is one record, the numbers are training steps.";
       told = -1;
       if (at == null) return;
       shown = nearestStep(steps, at);
@@ -404,6 +403,8 @@ function makeScrubber(part) {
       readout.style.cssText = `--score: ${css(scoreColour())}`;
       lossAt.name.textContent = head.loss;
       scoreAt.name.textContent = scoreLabel();
+      noteAt.textContent = part.cue.heads_off ? "recorded with all heads on" : isEven ? "" : "1 tick = 1 record";
+      noteAt.hidden = !noteAt.textContent;
       strip.ariaValueMax = `${count - 1}`;
       drawBase();
       drawOver(sized(over, layout.width, SCRUBBER_HEIGHT));

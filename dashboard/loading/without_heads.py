@@ -54,6 +54,12 @@ def waits(run: Run, trace: xr.Dataset, shown: PromptPatterns) -> bool:
     return _can(run, trace, shown) and not _may(run)
 
 
+def stays(run: Run, trace: xr.Dataset, shown: PromptPatterns) -> bool:
+    """Is what was recorded with every head on all there is, unless somebody asks?"""
+    comes = _can(run, trace, shown) and _may(run)
+    return scores(trace, shown, shown.step).scored == "recorded" and not comes
+
+
 def ask() -> None:
     st.session_state[WISH] = True
 

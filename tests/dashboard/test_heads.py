@@ -181,7 +181,8 @@ def test_a_tile_says_its_heads_role_at_the_step(
         told = cue(app, "atlas")["roles"]
         assert told["labels"] == [role.label for role in table] and np.shape(told["codes"]) == (2, 4)
         assert told["measures"] == {role.label: role.measure for role in table}
-        assert "The colour is its induction score" in captions(app) and "the score of its role" in captions(app)
+        how = next(one.proto.help for one in app.header if one.value == "All heads on this prompt")
+        assert "The colour is its induction score, the number the score of its role." in how
         assert own or set(np.ravel(told["codes"])) <= {0, *range(1, 7)}
         assert not own or np.all(np.array(told["codes"]) == 1)
         said = head_roles.roles_in(small_run.trace, 20, table).heads

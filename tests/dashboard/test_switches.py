@@ -64,6 +64,11 @@ def scores(run: Run, step: int | None = None) -> dict[str, np.ndarray]:
     return ProbeRecorder(model, run.config.record, found).measure(model, with_patterns=False)
 
 
+def explained(app: AppTest) -> str:
+    """How a tile is read."""
+    return next(one for one in app.header if one.value == "All heads on this prompt").proto.help
+
+
 def shares(sent: Any, app: AppTest, key: str = "pattern") -> np.ndarray:
     return sent(app, key)[1]["shares"] / 65534
 
@@ -135,9 +140,9 @@ def test_a_head_that_lost_its_role(
 def test_a_large_model_is_scored_when_asked(open_page: Open, copy_run: Callable[..., Run], sent: Any) -> None:
     copy_run("large", n_params=50_000_000)
     app = open_page("heads", run="large", prompt=PROMPT, layer=1, head=2, off=(OFF,))
-    assert sent(app, "atlas")[2]["scored"] == "recorded" and "were recorded with all heads on" in captions(app)
+    assert sent(app, "atlas")[2]["scored"] == "recorded" and "Scores and roles: recorded with all" in captions(app)
     app.button(key="score_again").click().run()
-    assert sent(app, "atlas")[2]["scored"] == "anew" and "roles are computed anew" in captions(app)
+    assert sent(app, "atlas")[2]["scored"] == "anew" and "roles are computed anew" in explained(app)
     assert "Score every head again" not in labels(app)
 
 
@@ -157,7 +162,7 @@ def test_a_switch_and_the_buttons(open_page: Open, sent: Any) -> None:
     app.run()
     chosen = app.session_state["selection"]
     assert chosen.off == ((0, 1), (1, 0)) and chosen.focus == (1, 2)
-    assert state.to_query(chosen)["off"] == "L0H1 L1H0" and "What is off writes nothing." in captions(app)
+    assert state.to_query(chosen)["off"] == "L0H1 L1H0" and "What is off writes nothing." in explained(app)
     assert re.search(
         r"Without L0H1 and L1H0, the loss on this text goes from [\d.]+ to [\d.]+ nats \([+−][\d.]+\)", written(app)
     )
@@ -165,7 +170,7 @@ def test_a_switch_and_the_buttons(open_page: Open, sent: Any) -> None:
     app.button(key="switch_focus").click().run()
     assert app.session_state["selection"].off == ((0, 1), (1, 0), (1, 2)) and "Switch L1H2 on" in labels(app)
     app.button(key="all_on").click().run()
-    assert app.session_state["selection"].off == () and "A tile is a head" in captions(app)
+    assert app.session_state["selection"].off == () and "What is off" not in explained(app)
 
 
 def test_why_and_its_lines_are_of_the_cut_model(small_run: Run, open_page: Open) -> None:

@@ -35,13 +35,10 @@ def answer(
     beside = "" if one.role.control is None else _beside(one)
     if not has:
         return f"{label} has no role here. Nearest: {name}, {value} ({', '.join(filter(None, (beside, needs)))})."
+    article = "an" if name[:1].lower() in tuple("aeiou") else "a"
     detail = f", {one.detail}" * bool(one.detail)
     does = f" It {one.role.does}." * bool(one.role.does)
-    return f"{label} is {_article(name)} {name} head{detail}: {value} ({beside or needs}).{does}"
-
-
-def _article(name: str) -> str:
-    return "an" if name[:1].lower() in tuple("aeiou") else "a"
+    return f"{label} is {article} {name} head{detail}: {value} ({beside or needs}).{does}"
 
 
 def _beside(one: HeadRole) -> str:
@@ -61,11 +58,7 @@ def _lost(trace: xr.Dataset, shown: PromptPatterns, focus: Head) -> str:
     measure, label = was.role.measure, theme.head_label(*focus)
     score = theme.fmt(head_scores.head_means(now.trace, measure, now.step)[focus], measure)
     lost = f"{label} is no {theme.unmarked(was.role.label)} head"
-    words = f"Without {switches.named(shown.off)}, {lost}: {score} ({theme.fmt(was.value, measure)} with all heads on)."
-    if new is None or not has:
-        return words
-    name = theme.unmarked(new.role.label)
-    return f"{words} It is {_article(name)} {name} head now: {theme.fmt(new.value, new.role.measure)}."
+    return f"Without {switches.named(shown.off)}, {lost}: {score} ({theme.fmt(was.value, measure)} with all heads on)."
 
 
 def _without(run: Run, shown: PromptPatterns, before: PromptPatterns) -> str:

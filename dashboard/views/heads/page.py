@@ -147,45 +147,56 @@ def _draw(run: Run, measure: str, steps: list[int], read: Read) -> None:
 def _draw_atlas(
     run: Run, trace: xr.Dataset, shown: PromptPatterns, measure: str, focus: Head, lit: set[Head] | None,
     switched: bool,
-) -> DeltaGenerator:  # fmt: skip
+) -> DeltaGenerator | None:  # fmt: skip
     """Thumbnails from the prompt; numbers from the run's own probes at the recorded step nearest to the snapshot.
 
-    Returned is room for the button that films them with heads off, where nothing moves for it.
+    Returned is, with heads off, room for the button that films them.
     """
     by_measure = state.read().order == "measure"
+    picture = heads.picture(run, trace, shown, measure, focus, shown.step, order=state.read().order, lit=lit)
     with st.container(
-        key="atlas_head", horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"
+        key="atlas_head", horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", gap="xsmall"
     ):  # fmt: skip
-        st.header("All heads on this prompt", anchor=False, width="content")
+        st.header(
+            "All heads on this prompt", anchor=False, width="content",
+            help=_how(run, trace, shown, measure, bool(picture.cue["roles"]["measures"])),
+        )  # fmt: skip
         switches.draw_all_on(shown.off)
-        film = st.container(width="content")
         st.toggle(
-            "Strongest first", help="Sorts the heads inside each layer",
+            "Strongest first",
             **state.control("order_box", by_measure, lambda on: state.update(order="measure" if on else "index")),
         )  # fmt: skip
-    colour = choosers.measure_of(run, measure)
-    what = "token" if run.about.d_vocab is not None else "position"
-    picture = heads.picture(run, trace, shown, measure, focus, shown.step, order=state.read().order, lit=lit)
-    has_scores = bool(picture.cue["roles"]["measures"])
-    with st.container(key="atlas_said"):
-        if shown.off:
-            st.caption(f"What is off writes nothing. {SCORED[without_heads.scores(trace, shown, shown.step).scored]}.")
-        else:
-            with st.container(key="atlas_how"):
-                label, probe = (theme.unmarked(one) for one in (colour.label.lower(), choosers.probe(run, measure)))
-                says = f"The number is its {label}, measured on {probe}."
-                if has_scores:
-                    says = f"The colour is its {label}, the number the score of its role."
-                st.caption(f"A tile is a head: each row is a {what}, each column a {what} that it may look at. {says}")
     draw(picture, key="atlas", on_change=switches.take if switched else state.focus_on)
-    if shown.off:
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.page_link(navigation.page("ablate"), label="Test it on Ablate, with controls",
-                         icon=":material/arrow_forward:", width="content")  # fmt: skip
-            if without_heads.waits(run, trace, shown):
-                st.button(
-                    "Score every head again", key="score_again", icon=":material/refresh:", type="tertiary",
-                    help="Runs the model on the sequences of the record, with these heads off. "
-                    "It is not done unasked, because this model is large.", on_click=without_heads.ask,
-                )  # fmt: skip
+    if not shown.off:
+        return None
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.page_link(navigation.page("ablate"), label="Test it on Ablate, with controls",
+                     icon=":material/arrow_forward:", width="content")  # fmt: skip
+        film = st.container(width="content")
+        if without_heads.waits(run, trace, shown):
+            st.button(
+                "Score every head again", key="score_again", icon=":material/refresh:", type="tertiary",
+                help="Runs the model on the sequences of the record, with these heads off. "
+                "It is not done unasked, because this model is large.", on_click=without_heads.ask,
+            )  # fmt: skip
+        if without_heads.stays(run, trace, shown):
+            st.caption("Scores and roles: recorded with all heads on.", width="content")
     return film
+
+
+def _how(run: Run, trace: xr.Dataset, shown: PromptPatterns, measure: str, has_scores: bool) -> str:
+    """How a tile is read, as Markdown."""
+    what = "token" if run.about.d_vocab is not None else "position"
+    label = theme.unmarked(choosers.measure_of(run, measure).label.lower())
+    says = f"The number is its {label}, measured on {theme.unmarked(choosers.probe(run, measure))}."
+    if has_scores:
+        says = f"The colour is its {label}, the number the score of its role."
+    tile = f"A tile is a head: each row is a {what}, each column a {what} that it may look at. {says}"
+    return f"{tile} *Strongest first* sorts the heads inside each layer. {_off(trace, shown)}"
+
+
+def _off(trace: xr.Dataset, shown: PromptPatterns) -> str:
+    """What follows from the heads that are off; empty where all are on."""
+    if not shown.off:
+        return ""
+    return f"What is off writes nothing. {SCORED[without_heads.scores(trace, shown, shown.step).scored]}."

@@ -364,6 +364,31 @@ suite("atlas", () => {
   });
 });
 
+suite("pattern", () => {
+  const { makePattern } = load(["makePattern"], "pattern");
+  for (const [what, causal, n, filled] of [
+    ["among later tokens", true, 20, true],
+    ["outside, where every token is seen", false, 20, false],
+    ["outside, where later tokens leave no room", true, 4, false]
+  ])
+    test(`the scale stands ${what}`, () => {
+      const part = newPart({ max_size: 620, head: null, value: [], text: false });
+      const view = makePattern(part);
+      const tokens = Array(n).fill("a");
+      const head = { label: "L0H0", causal, starts: [0, 0], tokens, breaks: [], keys: null, key_breaks: [] };
+      view.load(head, { shares: Object.assign(new Uint16Array(n * n), { shape: [n, n] }) });
+      view.draw();
+      const [readout, both] = part.root.children;
+      const key = both.children[0].children[1].children[0];
+      assert.deepEqual(
+        [readout, key].map((node) => !!node.style.right && !!node.style.maxWidth),
+        [filled, filled]
+      );
+      assert.equal(key.children.at(-1).textContent === "blank: later tokens", causal);
+      view.end();
+    });
+});
+
 suite("token view", () => {
   const names = ["largestLinks", "tokenBeside", "newLinks", "headerOf", "arraysOf"];
   const { largestLinks, tokenBeside, newLinks, headerOf, arraysOf } = load(names, "token_view");

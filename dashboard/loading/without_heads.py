@@ -8,11 +8,11 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading
-from dashboard.loading import ablation
+from dashboard.loading import ablation, roles
 from dashboard.loading.kept import kept, known
 from tracer.measures import HEAD, SE, SEQUENCES
 from tracer.measures.aliases import Head
-from tracer.pictures.atlas import Scored
+from tracer.pictures.atlas import Roles, Scored
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.store import Run, nearest_row
 
@@ -42,6 +42,15 @@ def scores(trace: xr.Dataset, shown: PromptPatterns, step: int | None) -> Scores
         return Scores(trace, step, "")
     found, row = known(NAME, _key(shown)), _row(trace, shown)
     return Scores(_both(trace, row, found), 1, "anew") if found else Scores(trace, step, "recorded")
+
+
+def roles_of(now: Scores) -> Roles:
+    """By what heads are called; with some off, lost is the role by which a head was called with all on."""
+    found, then = roles.of_step(now.trace, now.step), recorded(now)
+    if then is None:
+        return found
+    was = roles.of_step(then.trace, then.step).codes
+    return found._replace(lost=np.where(np.equal(found.lost, was), found.lost, 0))
 
 
 def recorded(now: Scores) -> Scores | None:

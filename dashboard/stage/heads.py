@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from dashboard import loading, state, theme
-from dashboard.loading import head_scores, prompt_attention, prompt_tokens, recorded_prompts, roles, without_heads
+from dashboard.loading import head_scores, prompt_attention, prompt_tokens, recorded_prompts, without_heads
 from dashboard.loading.prompt_film import CHEAP_BYTES
 from dashboard.shared import choosers, prompts, switches
 from dashboard.shared.asking import asked
@@ -86,7 +86,7 @@ def picture(
     return atlas.picture(
         prompt_attention.atlas(shown, f"{run.stamp} {step} {now.scored}", values), selected=focus, measure=measure,
         scales={name: choosers.scale(name, run, of) for name, of in values.items()}, off=shown.off,
-        switches=prompts.can_read(run), roles=roles.of_step(now.trace, now.step), scored=now.scored, **look,
+        switches=prompts.can_read(run), roles=without_heads.roles_of(now), scored=now.scored, **look,
     )  # fmt: skip
 
 

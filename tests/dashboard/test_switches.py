@@ -129,12 +129,16 @@ def test_a_head_that_lost_its_role(
     then = left + float(falls[measure, layer, head])
     assert then > left + 1e-3, "something is lost, or this test says nothing"
     keen = head_roles.Role("keen", names[measure], (then + left) / 2, label="keen")
+    any_head = head_roles.Role("any", "entropy", 0.0, label="any")
     monkeypatch.setattr(roles, "table", lambda: (keen,))
     app = open_page("heads", run="tiny", prompt=PROMPT, layer=layer, head=head, off=(OFF,))
     said = f"Without L0H1, L{layer}H{head} is no keen head: {left:.3f} ({then:.3f} with all heads on)."
     assert said in written(app)
     told = sent(app, "atlas")[2]["roles"]
     assert (told["codes"][layer][head], told["lost"][layer][head]) == (0, 1)
+    monkeypatch.setattr(roles, "table", lambda: (any_head, keen))
+    told = sent(app.run(), "atlas")[2]["roles"]
+    assert np.all(np.array(told["codes"]) == 1) and not np.any(told["lost"]), "no head is called by what it lost"
 
 
 def test_a_large_model_is_scored_when_asked(open_page: Open, copy_run: Callable[..., Run], sent: Any) -> None:

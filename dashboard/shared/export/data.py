@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dashboard import loading
-from dashboard.loading import course, head_scores, prompt_film, recorded_prompts, roles, token_reading, without_heads
+from dashboard.loading import course, head_scores, prompt_film, recorded_prompts, token_reading, without_heads
 from dashboard.shared.export.drawing import css_name
 from tracer.analysis import notebook
 from tracer.measures import MEASURES, Measure, Setting, in_trace, probe_words
@@ -44,7 +44,7 @@ def heads(
     return heads_file(
         shown, told, measures=measures, focus=focus, measure=measure, norms=token_reading.norms(run, shown),
         scales={name: of_measure(known[name], setting, values) for name, values in measures.items()}, film=film,
-        token=token, roles=roles.of_step(now.trace, now.step), scored=now.scored, events=course.events(run),
+        token=token, roles=without_heads.roles_of(now), scored=now.scored, events=course.events(run),
         history=next((part for key, part in drawn.items() if key in HISTORY), None), guesses=drawn.get("guesses"),
     )  # fmt: skip
 

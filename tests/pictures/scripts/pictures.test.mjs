@@ -284,7 +284,7 @@ suite("atlas", () => {
       view.end();
     });
   /** A slim atlas of `layers` x `heads` whose switches hand on what they are told. */
-  function slimOf(layers, heads, value) {
+  function slimOf(layers, heads, value, width = 600) {
     const sent = [];
     const scales = { m: { label: "Score", unit: "", lo: 0, hi: 1, digits: 2, chance: null, palette: "score" } };
     const none = Array.from({ length: layers }, () => Array(heads).fill(0));
@@ -296,6 +296,7 @@ suite("atlas", () => {
     };
     const part = Object.assign(newPart(cue), { send });
     const view = makeAtlas(part);
+    for (const node of [part.root, part.root.children[0]]) Object.assign(node, { clientWidth: width, scrollLeft: 0 });
     const n = layers * heads;
     const there = Object.assign(
       Uint8Array.from({ length: n }, (_, i) => i !== n - 2),
@@ -308,8 +309,18 @@ suite("atlas", () => {
     const [canvas] = part.root.children[0].children;
     const said = () => part.root.children.find((node) => node.className === "focused");
     const press = (key) => canvas.onkeydown({ key, preventDefault() {} });
-    return { view, sent, canvas, said, press };
+    return { view, sent, canvas, said, press, root: part.root };
   }
+  test("slim: on a phone cards are swiped, and the switch is as high as its card", () => {
+    const { sent, canvas, root } = slimOf(2, 4, { head: [1, 3], off: [] }, 360);
+    const [stage] = root.children;
+    const [wide, gap, edge] = [150, 8, 4];
+    assert.equal(stage.scrollLeft, edge + 6 * (wide + gap) - (360 - wide) / 2, "the head in focus is in sight");
+    canvas.onclick({ clientX: edge + wide - 3, clientY: edge + 50 });
+    assert.deepEqual(sent.at(-1), { head: [1, 3], off: [[0, 0]] });
+    canvas.onclick({ clientX: edge + wide + gap + 20, clientY: edge + 50 });
+    assert.deepEqual(sent.at(-1).head, [0, 1]);
+  });
   test("slim: a row of cards, past heads that do not exist, each with its switch", () => {
     const { view, sent, canvas, said, press } = slimOf(2, 2, { head: [0, 1], off: [] });
     assert.equal(said().hidden, true);

@@ -10,7 +10,8 @@
 
 const LEVELS = 39; // of a payload's thumbnails; those of a frame are brought down to as many
 const LABELLED = 72; // pixels of a tile from which on it has a label, a role and a switch
-const CARD = { least: 128, most: 220, high: 52, picture: 40, gap: 8, margin: 6, rows: 2 }; // of a slim atlas
+const CARD = { least: 128, most: 220, high: 52, picture: 40, gap: 8, margin: 6, rows: 2, row: 9, swiped: 150 }; // slim
+const PHONE = 640; // pixels of a page below which cards scroll
 const ALL_ON = "with all heads on";
 const SLIM = { most: 40, height: 112, between: 6 }; // of more heads than that
 
@@ -48,6 +49,7 @@ function makeAtlas(part) {
   let seats; // of a layer, its heads from left to right
   let line; // slim: all heads, one after the other
   let lit; // the heads that fit what is looked for
+  let brought = ""; // the card that was scrolled to
   let brush = null; // what dragging with Shift makes of a head: off, or on
 
   const playing = followFilm(part, () => {
@@ -159,17 +161,33 @@ function makeAtlas(part) {
     layout.width = left + heads * (cell + gap) - gap + 2;
     layout.height = top + layers * (layout.high + gap) - gap + 2;
   }
-  /** A row of cards, or two; where they do not fit the patterns alone, whole layers beside each other. */
+  /** A row of cards, or two, which on a phone scroll; where they do not fit the patterns alone, whole layers beside each
+   * other. */
   function layOutSlim(width) {
     line = allHeads().filter(exists);
     const fit = Math.floor((width - 4 + CARD.gap) / (CARD.least + CARD.gap));
-    const rows = Math.ceil(line.length / Math.max(1, fit));
-    const cards = rows <= CARD.rows;
+    const needed = Math.ceil(line.length / Math.max(1, fit));
+    const scrolls = needed > CARD.rows && width < PHONE && line.length <= CARD.rows * CARD.row;
+    const cards = needed <= CARD.rows || scrolls;
     if (cards) {
       const { gap, margin, high } = CARD;
+      const rows = scrolls ? Math.ceil(line.length / CARD.row) : needed;
       const [columns, strip] = [Math.ceil(line.length / rows), (high - CARD.picture) / 2];
-      const wide = Math.min(CARD.most, Math.floor((width - 4 + gap) / columns) - gap);
-      layout = { cards, cell: CARD.picture, wide, high, gap, strip, columns, left: 2, top: 2, between: 0 };
+      const wide = scrolls ? CARD.swiped : Math.min(CARD.most, Math.floor((width - 4 + gap) / columns) - gap);
+      const edge = scrolls ? 4 : 2; // what scrolls cuts the frame around a card
+      layout = {
+        cards,
+        scrolls,
+        cell: CARD.picture,
+        wide,
+        high,
+        gap,
+        strip,
+        columns,
+        left: edge,
+        top: edge,
+        between: 0
+      };
       layout.switchAt = [wide - margin - SWITCH.width, margin];
     } else {
       line = allHeads();
@@ -186,8 +204,8 @@ function makeAtlas(part) {
       layout = { cards, switchAt: null, ...lay(cell) };
     }
     layout.places = new Map(line.map((one, i) => [String(one), i]));
-    layout.width = width;
-    layout.height = Math.ceil(line.length / layout.columns) * (layout.high + layout.gap) - layout.gap + 4;
+    layout.width = layout.scrolls ? layout.columns * (layout.wide + layout.gap) : width;
+    layout.height = Math.ceil(line.length / layout.columns) * (layout.high + layout.gap) - layout.gap + 2 * layout.top;
   }
   function corner(/** @type {number[]} */ [layer, one]) {
     const { left, top, cell, gap, high } = layout;
@@ -256,14 +274,15 @@ function makeAtlas(part) {
   function isOnSwitch(event, one) {
     if (!hasSwitches() || !layout.switchAt) return false;
     const [x, y] = pointIn(canvas, event).map((at, axis) => at - corner(one)[axis] - layout.switchAt[axis]);
+    if (layout.scrolls) return x >= -2 * SWITCH.margin; // as high as its card: for a thumb
     return x >= -SWITCH.margin && y >= -SWITCH.margin && y <= SWITCH.height + SWITCH.margin;
   }
 
   canvas.onpointermove = (event) => {
     const hit = layout && under(event);
     place(over, hit);
-    tip.hidden = !hit;
-    if (!hit) return;
+    tip.hidden = !hit || layout.scrolls;
+    if (tip.hidden) return;
     if (brush !== null && event.buttons) turn(hit, brush, 120);
     else brush = null;
     const [layer, one] = hit;
@@ -337,6 +356,14 @@ function makeAtlas(part) {
     if (exists(next())) choose(next(), 140);
   };
 
+  /** Scrolls to a card, once: then it is the reader who does. */
+  function bringIntoSight(one) {
+    if (String(one) === brought) return;
+    brought = String(one);
+    const [x] = corner(one);
+    const isIn = x >= stage.scrollLeft && x + layout.wide <= stage.scrollLeft + stage.clientWidth;
+    if (!isIn) stage.scrollLeft = x - (stage.clientWidth - layout.wide) / 2;
+  }
   /** Slim: the head that a key leads to, past those that do not exist. */
   function along(/** @type {number[]} */ [down, right], toEnd) {
     const there = line.filter(exists);
@@ -514,6 +541,8 @@ function makeAtlas(part) {
       layOut(root.clientWidth);
       paint(sized(canvas, layout.width, layout.height));
       place(ring, held());
+      root.classList.toggle("swiped", !!layout.scrolls);
+      if (layout.scrolls && held()) bringIntoSight(held());
       nameAll(scale);
       scoreKey.hidden = !scale;
       legends.hidden = !!part.cue.slim;

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from dashboard import loading, state, theme
-from dashboard.loading import head_scores, prompt_attention, prompt_tokens, recorded_prompts, without_heads
+from dashboard.loading import head_scores, heads_off, prompt_attention, prompt_tokens, recorded_prompts
 from dashboard.loading.prompt_film import CHEAP_BYTES
 from dashboard.shared import choosers, prompts, switches
 from dashboard.shared.asking import asked
@@ -70,7 +70,7 @@ def slim(run: Run, draw_below: Callable[[], None], steps: list[int] | None = Non
     if room is not None and trace is not None and film is not None:
         with room, lasting(), st.container(key="strip_film"):
             timeline.serve_film(run, trace, *film)
-        without_heads.complete(run, trace, film[0])
+        heads_off.complete(run, trace, film[0])
 
 
 def _records(trace: xr.Dataset | None) -> list[int]:
@@ -81,12 +81,12 @@ def picture(
     run: Run, trace: xr.Dataset, shown: PromptPatterns, measure: str, focus: Head, step: int, **look: Any
 ) -> Picture:  # fmt: skip
     """The heads as `shown`, with numbers and roles of the record nearest to a step, or with heads off as they are."""
-    now = without_heads.scores(trace, shown, step)
+    now = heads_off.scores(trace, shown, step)
     values = {name: head_scores.head_means(now.trace, name, now.step) for name in head_scores.head_measures(trace)}
     return atlas.picture(
         prompt_attention.atlas(shown, f"{run.stamp} {step} {now.scored}", values), selected=focus, measure=measure,
         scales={name: choosers.scale(name, run, of) for name, of in values.items()}, off=shown.off,
-        switches=prompts.can_read(run), roles=without_heads.roles_of(now), scored=now.scored, **look,
+        switches=prompts.can_read(run), roles=heads_off.roles_of(now), scored=now.scored, **look,
     )  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def _note(run: Run, trace: xr.Dataset, shown: PromptPatterns, text: str, recorde
     before = prompt_attention.said(run, replace(shown, off=()))
     if now is not None and before is not None and math.isfinite(now.loss):
         words += f" Loss on this text: {theme.fmt(before.loss, 'loss')} → {theme.fmt(now.loss, 'loss')} nats."
-    if without_heads.scores(trace, shown, recorded).scored == "anew":
+    if heads_off.scores(trace, shown, recorded).scored == "anew":
         return f"{words} Roles: computed anew.{' All below: recorded with all heads on.' * below}"
     return f"{words} {roles_of}{', and all below' * below}: recorded with all heads on."
 

@@ -210,7 +210,7 @@ def test_the_induction_score_stands_beside_its_control(open_page: Open, small_ru
     score, control = (
         float(small_run.trace[x].sel(step=10, layer=1, head=2)) for x in ("induction", "induction_control")
     )
-    said = f"Induction score of L1H2: {score:.3f}. Control, where nothing repeats: {control:.3f}."
+    said = f"Induction score of L1H2: {score:.2f}. Control, where nothing repeats: {control:.2f}."
     assert said in captions(app) and "by_period" not in was_drawn(app)
     app.session_state["by_period_open"] = True
     app.run()

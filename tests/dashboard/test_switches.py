@@ -132,7 +132,7 @@ def test_a_head_that_lost_its_role(
     any_head = head_roles.Role("any", "entropy", 0.0, label="any")
     monkeypatch.setattr(roles, "table", lambda: (keen,))
     app = open_page("heads", run="tiny", prompt=PROMPT, layer=layer, head=head, off=(OFF,))
-    said = f"Without L0H1, L{layer}H{head} is no keen head: {left:.3f} ({then:.3f} with all heads on)."
+    said = f"Without L0H1, L{layer}H{head} is no keen head: {left:.2f} ({then:.2f} with all heads on)."
     assert said in written(app)
     told = sent(app, "atlas")[2]["roles"]
     assert (told["codes"][layer][head], told["lost"][layer][head]) == (0, 1)

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dashboard import theme
-from dashboard.loading import head_scores, prompt_attention, roles, without_heads
+from dashboard.loading import head_scores, heads_off, prompt_attention, roles
 from dashboard.shared import choosers, switches
 from tracer.analysis.head_roles import CHANCE, HeadRole
 from tracer.measures.aliases import Head
@@ -49,8 +49,8 @@ def _beside(one: HeadRole) -> str:
 
 def _lost(trace: xr.Dataset, shown: PromptPatterns, focus: Head) -> str:
     """That the head in focus has another role, or none, since others are off; empty where that is not known."""
-    now = without_heads.scores(trace, shown, shown.step)
-    if (then := without_heads.recorded(now)) is None:
+    now = heads_off.scores(trace, shown, shown.step)
+    if (then := heads_off.recorded(now)) is None:
         return ""
     (was, had), (new, has) = (roles.of_head(of.trace, focus, of.step) or (None, False) for of in (then, now))
     if was is None or not had or (has and new is not None and new.role == was.role):

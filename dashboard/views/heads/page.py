@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from dashboard import loading, navigation, state, theme
-from dashboard.loading import head_scores, prompt_attention, recorded_prompts, without_heads
+from dashboard.loading import head_scores, heads_off, prompt_attention, recorded_prompts
 from dashboard.shared import choosers, patterns, prompts, switches
 from dashboard.shared.answer import draw_answer
 from dashboard.shared.comparing import choose_other, draw_comparison
@@ -141,7 +141,7 @@ def _draw(run: Run, measure: str, steps: list[int], read: Read) -> None:
     draw_taking(run, shown, focus, measure)
     with room:  # drawn last: its frames take longest
         timeline.draw_film(run, trace, steps, see, focus, measure, film)
-    without_heads.complete(run, trace, shown)
+    heads_off.complete(run, trace, shown)
 
 
 def _draw_atlas(
@@ -173,13 +173,13 @@ def _draw_atlas(
         st.page_link(navigation.page("ablate"), label="Test it on Ablate, with controls",
                      icon=":material/arrow_forward:", width="content")  # fmt: skip
         film = st.container(width="content")
-        if without_heads.waits(run, trace, shown):
+        if heads_off.waits(run, trace, shown):
             st.button(
                 "Score every head again", key="score_again", icon=":material/refresh:", type="tertiary",
                 help="Runs the model on the sequences of the record, with these heads off. "
-                "It is not done unasked, because this model is large.", on_click=without_heads.ask,
+                "It is not done unasked, because this model is large.", on_click=heads_off.ask,
             )  # fmt: skip
-        if without_heads.stays(run, trace, shown):
+        if heads_off.stays(run, trace, shown):
             st.caption("Scores and roles: recorded with all heads on.", width="content")
     return film
 
@@ -199,4 +199,4 @@ def _off(trace: xr.Dataset, shown: PromptPatterns) -> str:
     """What follows from the heads that are off; empty where all are on."""
     if not shown.off:
         return ""
-    return f"What is off writes nothing. {SCORED[without_heads.scores(trace, shown, shown.step).scored]}."
+    return f"What is off writes nothing. {SCORED[heads_off.scores(trace, shown, shown.step).scored]}."

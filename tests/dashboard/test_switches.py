@@ -19,7 +19,7 @@ from dashboard.loading import ablation, prompt_attention, prompt_tokens, roles
 from dashboard.shared import switches
 from dashboard.shared.export import data as taking
 from dashboard.shared.mount import DRAWN
-from tests.dashboard.words import captions, labels, shown, was_drawn, written
+from tests.dashboard.words import captions, explained, labels, shown, was_drawn, written
 from tracer import data
 from tracer.ablate import zeroed
 from tracer.analysis import guessing, head_roles
@@ -62,11 +62,6 @@ def scores(run: Run, step: int | None = None) -> dict[str, np.ndarray]:
     found = data.build(run.config.data, run.config.model.n_ctx, run.config.seed)
     model = cut(run, step)
     return ProbeRecorder(model, run.config.record, found).measure(model, with_patterns=False)
-
-
-def explained(app: AppTest) -> str:
-    """How a tile is read."""
-    return next(one for one in app.header if one.value == "All heads on this prompt").proto.help
 
 
 def shares(sent: Any, app: AppTest, key: str = "pattern") -> np.ndarray:

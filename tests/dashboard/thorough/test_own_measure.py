@@ -16,7 +16,7 @@ from streamlit.testing.v1 import AppTest
 from zarr.errors import ZarrUserWarning
 
 from dashboard.shared.export import data as taking
-from tests.dashboard.words import shown, written
+from tests.dashboard.words import explained, shown, written
 from tracer.analysis.notebook import show
 from tracer.analysis.training_curves import course
 from tracer.store import Run, Variable
@@ -72,7 +72,7 @@ def test_heads_are_coloured_by_it(own: Run, open_page: Open, sent: Any) -> None:
     ))  # fmt: skip
     scale = sent(app, "atlas")[2]["scales"]["on_nothing"]
     assert (scale["label"], scale["lo"], scale["hi"], scale["chance"]) == ("Attention *on* nothing", 0, 1, 0.25)
-    assert r"The colour is its attention \*on\* nothing, the number the score of its role." in written(app)
+    assert r"The colour is its attention \*on\* nothing, the number the score of its role." in explained(app)
 
 
 def test_the_finder_knows_its_name(own: Run, open_page: Open, sent: Any) -> None:

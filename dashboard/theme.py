@@ -24,13 +24,15 @@ _LOGS = ("ratio", "norm", "lr")
 
 
 def fmt(value: float | None, measure: Any = "") -> str:
-    """A number as the dashboard prints it: shares and losses to 3 decimals, norms to 3 digits, NaN as a dash."""
+    """A number as the dashboard prints it: shares to 2 decimals, losses to 3, norms to 3 digits, NaN as a dash."""
     if value is None or not math.isfinite(value):
         return "–" if value is None or math.isnan(value) else ("∞" if value > 0 else "−∞")
     name, unit = getattr(measure, "name", measure), getattr(measure, "unit", "")
     if float(value).is_integer() and (unit in ("step", "tokens") or name in ("step", "tokens_seen")):
         return f"{int(value):,}"
-    if any(word in name for word in _SHARES) or unit in ("share", "nats") or "loss" in name or "entropy" in name:
+    if any(word in name for word in _SHARES) or unit == "share":
+        text = f"{value:.2f}"
+    elif unit == "nats" or "loss" in name or "entropy" in name:
         text = f"{value:.3f}"
     elif any(word in name for word in _LOGS) or (value and not 1e-3 <= abs(value) < 1e5):
         text = f"{value:.2e}" if value and not 1e-3 <= abs(value) < 1e4 else f"{value:.3g}"

@@ -40,6 +40,11 @@ def kept(name: str, key: Hashable, make: Callable[[], Result]) -> Result:
     return result
 
 
+def known(name: str, key: Hashable) -> Any:
+    """What is kept for this key; None where nothing was made yet."""
+    return _kept(name).get(key)
+
+
 @st.cache_resource(show_spinner=False)
 def _kept(name: str) -> dict[Hashable, Any]:
     return {}

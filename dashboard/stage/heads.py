@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from dashboard import loading, state, theme
-from dashboard.loading import head_scores, prompt_attention, prompt_tokens, recorded_prompts, roles
+from dashboard.loading import head_scores, heads_off, prompt_attention, prompt_tokens, recorded_prompts
 from dashboard.loading.prompt_film import CHEAP_BYTES
 from dashboard.shared import choosers, prompts, switches
 from dashboard.shared.asking import asked
@@ -70,6 +70,7 @@ def slim(run: Run, draw_below: Callable[[], None], steps: list[int] | None = Non
     if room is not None and trace is not None and film is not None:
         with room, lasting(), st.container(key="strip_film"):
             timeline.serve_film(run, trace, *film)
+        heads_off.complete(run, trace, film[0])
 
 
 def _records(trace: xr.Dataset | None) -> list[int]:
@@ -79,12 +80,13 @@ def _records(trace: xr.Dataset | None) -> list[int]:
 def picture(
     run: Run, trace: xr.Dataset, shown: PromptPatterns, measure: str, focus: Head, step: int, **look: Any
 ) -> Picture:  # fmt: skip
-    """The heads as `shown`, with numbers and roles of the record nearest to a step."""
-    recorded = {name: head_scores.head_means(trace, name, step) for name in head_scores.head_measures(trace)}
+    """The heads as `shown`, with numbers and roles of the record nearest to a step, or with heads off as they are."""
+    now = heads_off.scores(trace, shown, step)
+    values = {name: head_scores.head_means(now.trace, name, now.step) for name in head_scores.head_measures(trace)}
     return atlas.picture(
-        prompt_attention.atlas(shown, f"{run.stamp} {step}", recorded), selected=focus, measure=measure,
-        scales={name: choosers.scale(name, run, values) for name, values in recorded.items()},
-        off=shown.off, switches=prompts.can_read(run), roles=roles.of_step(trace, step), **look,
+        prompt_attention.atlas(shown, f"{run.stamp} {step} {now.scored}", values), selected=focus, measure=measure,
+        scales={name: choosers.scale(name, run, of) for name, of in values.items()}, off=shown.off,
+        switches=prompts.can_read(run), roles=heads_off.roles_of(now), scored=now.scored, **look,
     )  # fmt: skip
 
 
@@ -120,14 +122,14 @@ def _draw_strip(run: Run, trace: xr.Dataset, steps: list[int], quiet: bool) -> F
     strip = picture(run, trace, shown, measure, choosers.focus(trace, step), step, slim=True)
     draw(strip, key="strip", on_change=switches.take if prompts.can_read(run) else state.focus_on)
     with st.container(key="strip_note", horizontal=True, vertical_alignment="center", gap="small"):
-        below = "" if quiet else ", and all below"
-        st.caption(_note(run, shown, text, step, below), width="content")
+        st.caption(_note(run, trace, shown, text, step, not quiet), width="content")
         switches.draw_all_on(shown.off)
     return None if run.live else (shown, see)  # every snapshot would send all of it again
 
 
-def _note(run: Run, shown: PromptPatterns, text: str, recorded: int, below: str) -> str:
-    """What the strip is of, and with heads off what that does to the loss on its text; as Markdown."""
+def _note(run: Run, trace: xr.Dataset, shown: PromptPatterns, text: str, recorded: int, below: bool) -> str:
+    """What the strip is of, and with heads off what that does to the loss on its text; as Markdown. `below`: more was
+    recorded."""
     of = f"on {text}, step {shown.step:,}"
     roles_of = "Roles" if recorded == shown.step else f"Roles (of step {recorded:,})"
     if not shown.off:
@@ -136,7 +138,9 @@ def _note(run: Run, shown: PromptPatterns, text: str, recorded: int, below: str)
     before = prompt_attention.said(run, replace(shown, off=()))
     if now is not None and before is not None and math.isfinite(now.loss):
         words += f" Loss on this text: {theme.fmt(before.loss, 'loss')} → {theme.fmt(now.loss, 'loss')} nats."
-    return f"{words} {roles_of}{below}: recorded with every head on."
+    if heads_off.scores(trace, shown, recorded).scored == "anew":
+        return f"{words} Roles: computed anew.{' All below: recorded with all heads on.' * below}"
+    return f"{words} {roles_of}{', and all below' * below}: recorded with all heads on."
 
 
 def _shown(run: Run, trace: xr.Dataset, step: int, quiet: bool) -> tuple[PromptPatterns, str, See]:

@@ -75,11 +75,11 @@ def draw_timeline(run: Run, steps: list[int]) -> None:
 
 def draw_film(
     run: Run, trace: xr.Dataset, steps: list[int], see: Callable[[int], PromptPatterns], focus: Head, measure: str,
-    film_off: DeltaGenerator,
+    film_off: DeltaGenerator | None,
 ) -> None:  # fmt: skip
     """Snapshots at `steps`, of which `see` gives every head on the prompt; nothing where there is only one.
 
-    `film_off`: where the button stands that films them while heads are off.
+    `film_off`: with heads off, where the button stands that films them.
     """
     if len(steps) == 1:
         return
@@ -93,7 +93,7 @@ def draw_film(
                 serve("reel", key=f"scrubber reel {i}", data=reel)
     if film.left:
         why = "a click on a switch waits for no film" if shown.off else "this model is large"
-        with film_off if shown.off else st.container():
+        with st.container() if film_off is None else film_off:
             if not shown.off:
                 st.space("small")
             st.button(
@@ -129,6 +129,6 @@ def _draw(run: Run, blob: bytes, steps: list[int], head: Head | None, measure: s
 
     picture = scrubber.picture(
         blob, step=choosers.step_in_force(steps), head=head, measure=measure, scale=scale, live=run.live,
-        events=course.events(run),
+        events=course.events(run), heads_off=bool(state.read().off),
     )  # fmt: skip
     draw(picture, key="scrubber", on_change=chosen)

@@ -53,7 +53,7 @@ def test_heads_are_ranked_and_the_sharpest_look_is_found(open_page: Open, sent: 
     best = np.unravel_index(int(recorded.argmax()), recorded.shape)
     assert ranking["Head"][0] == "L{}H{}".format(*best) and len(ranking["Head"]) == 8
     known = MEASURES["previous_token"].at_chance(small_run.about.setting)
-    number = f"{recorded.max():.3f} (chance {known:.3f})"
+    number = f"{recorded.max():.2f} (chance {known:.2f})"
     assert f"{ranking['Head'][0]} ranks first: previous-token attention {number}." in written(app), "no role yet"
     assert ranking["Head"][app.session_state["ranking"]["selection"]["rows"][0]] == "L1H3"
 
@@ -77,7 +77,7 @@ def test_ranked_by_what_is_above_the_control(open_page: Open, small_run: Run) ->
     np.testing.assert_allclose(ranking["Above control"], np.sort(above.ravel())[::-1], rtol=1e-6)
     best = np.unravel_index(int(above.argmax()), above.shape)
     score, control = (float(now[name].values[best]) for name in ("induction", "induction_control"))
-    said = f"{'L{}H{}'.format(*best)} comes nearest, induction score {score:.3f} (control {control:.3f}, chance"
+    said = f"{'L{}H{}'.format(*best)} comes nearest, induction score {score:.2f} (control {control:.2f}, chance"
     assert said in written(app)
 
 

@@ -37,7 +37,7 @@ def test_the_heads_that_fit_are_lit_and_named(open_page: Open, sent: Any, small_
     assert sorted(map(tuple, sent(app, "atlas")[2]["lit"])) == [(1, 0), (1, 1), (1, 2), (1, 3)]
     chips = app.pills(key="found_box")
     induction = values(small_run, "induction")
-    assert chips.options == [f"L1H{head} {induction[1, head]:.3f}" for head in range(4)]
+    assert chips.options == [f"L1H{head} {induction[1, head]:.2f}" for head in range(4)]
     assert chips.label == "4 of 8 heads"
 
 
@@ -86,7 +86,7 @@ def test_what_is_not_understood_or_found_is_said_as_text(
 
 def test_the_nearest_head_is_named_with_its_value(open_page: Open, small_run: Run) -> None:
     layer, head = strongest(small_run, "induction")
-    expected = f"Nearest: L{layer}H{head}, induction score {values(small_run, 'induction').max():.3f}."
+    expected = f"Nearest: L{layer}H{head}, induction score {values(small_run, 'induction').max():.2f}."
     assert expected in said(open_page("heads", run="tiny", find="induction > 1"))
 
 

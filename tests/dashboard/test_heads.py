@@ -22,7 +22,7 @@ from dashboard import state
 from dashboard.loading import head_scores, prompt_tokens, recorded_prompts
 from dashboard.views.heads import data
 from tests.dashboard.test_circuits_page import cue
-from tests.dashboard.words import captions, shown, was_drawn, written
+from tests.dashboard.words import captions, explained, shown, was_drawn, written
 from tracer.analysis import head_roles
 from tracer.analysis.induction_by_period import induction_by_period
 from tracer.interventions.edits import recording
@@ -181,7 +181,7 @@ def test_a_tile_says_its_heads_role_at_the_step(
         told = cue(app, "atlas")["roles"]
         assert told["labels"] == [role.label for role in table] and np.shape(told["codes"]) == (2, 4)
         assert told["measures"] == {role.label: role.measure for role in table}
-        assert "The colour is its induction score" in captions(app) and "the score of its role" in captions(app)
+        assert "The colour is its induction score, the number the score of its role." in explained(app)
         assert own or set(np.ravel(told["codes"])) <= {0, *range(1, 7)}
         assert not own or np.all(np.array(told["codes"]) == 1)
         said = head_roles.roles_in(small_run.trace, 20, table).heads
@@ -209,7 +209,7 @@ def test_the_induction_score_stands_beside_its_control(open_page: Open, small_ru
     score, control = (
         float(small_run.trace[x].sel(step=10, layer=1, head=2)) for x in ("induction", "induction_control")
     )
-    said = f"Induction score of L1H2: {score:.3f}. Control, where nothing repeats: {control:.3f}."
+    said = f"Induction score of L1H2: {score:.2f}. Control, where nothing repeats: {control:.2f}."
     assert said in captions(app) and "by_period" not in was_drawn(app)
     app.session_state["by_period_open"] = True
     app.run()

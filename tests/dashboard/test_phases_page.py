@@ -87,7 +87,7 @@ def test_with_smeared_keys_no_earlier_head_is_needed() -> None:
 def test_the_strongest_head_is_called_weak_where_it_is_below_what_roles_ask_for() -> None:
     values = np.interp(STEPS, [200, 250], [0.0, 0.32])
     faint = Curve("induction", STEPS, values, phase_change(STEPS, values), ((1, 2),))
-    assert weak(faint) == "**Weak**: induction head L1H2 ends at 0.320 (such heads score above 0.4)."
+    assert weak(faint) == "**Weak**: induction head L1H2 ends at 0.32 (such heads score above 0.4)."
     assert weak(induction(200)) == ""
 
 

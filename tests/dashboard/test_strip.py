@@ -51,7 +51,7 @@ def test_pages_of_snapshots_have_it_too(page: str, small_run: Run, open_page: Op
     app = open_page(page, run="tiny", prompt=PROMPT, step=10, layer=1, head=2, off=((7, 1), OFF))
     np.testing.assert_allclose(thumbs(sent, app)[1], read(cut(small_run, 10))[0], atol=0.03)
     assert sent(app, "strip")[2]["value"] == {"head": [1, 2], "off": [list(OFF)]}
-    assert "Roles: recorded with every head on." in captions(app) and "all below" not in captions(app)
+    assert "Roles: computed anew." in captions(app) and "All below" not in captions(app)
     assert written(app).count("This model has no L7H1") == 1, "said by the page alone"
     app.session_state["strip"] = {"pick": {"value": {"head": [1, 2], "off": [[1, 2]]}, "time": 1}}
     app.run()
@@ -97,7 +97,7 @@ def test_a_switch_takes_a_head_out_of_its_patterns_alone(small_run: Run, open_pa
     model, at = small_run.model(10), f"on “{PROMPT}”, step 10."
     losses_of = [float(guessed(one)) for one in (model, cut(small_run, 10))]
     words = (
-        f"Loss on this text: {losses_of[0]:.3f} → {losses_of[1]:.3f} nats. Roles (of step 15), and all below: recorded"
+        f"Loss on this text: {losses_of[0]:.3f} → {losses_of[1]:.3f} nats. Roles: computed anew. All below: recorded"
     )
     assert f"Without L0H1, {at} {words}" in captions(app)
     assert all(np.array_equal(now, losses[name], equal_nan=True) for name, now in sent(app, "loss")[1].items())

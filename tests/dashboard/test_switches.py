@@ -15,20 +15,21 @@ from streamlit.testing.v1 import AppTest
 
 import tracer
 from dashboard import state
-from dashboard.loading import ablation, prompt_attention, prompt_tokens
+from dashboard.loading import ablation, prompt_attention, prompt_tokens, roles
 from dashboard.shared import switches
 from dashboard.shared.export import data as taking
 from dashboard.shared.mount import DRAWN
-from tests.dashboard.words import captions, labels, shown, was_drawn, written
+from tests.dashboard.words import captions, explained, labels, shown, was_drawn, written
 from tracer import data
 from tracer.ablate import zeroed
-from tracer.analysis import guessing
+from tracer.analysis import guessing, head_roles
 from tracer.analysis.prompt_over_steps import film
 from tracer.data.probes import repeated
 from tracer.interventions.edits import recording
 from tracer.model import Transformer
 from tracer.model.protocol import HeadModel
 from tracer.store import Run
+from tracer.training.probe_recorder import ProbeRecorder
 
 Open = Callable[..., AppTest]
 PROMPT = "3 4 5 3 4"
@@ -54,6 +55,13 @@ def read(model: HeadModel) -> tuple[np.ndarray, torch.Tensor]:
     with recording("blocks.1.attn.hook_pattern") as seen:
         logits = model(TOKENS)[0]
     return seen["blocks.1.attn.hook_pattern"][0].numpy(), logits.double()
+
+
+def scores(run: Run, step: int | None = None) -> dict[str, np.ndarray]:
+    """As a record of the cut model has them, [layer head]."""
+    found = data.build(run.config.data, run.config.model.n_ctx, run.config.seed)
+    model = cut(run, step)
+    return ProbeRecorder(model, run.config.record, found).measure(model, with_patterns=False)
 
 
 def shares(sent: Any, app: AppTest, key: str = "pattern") -> np.ndarray:
@@ -82,6 +90,10 @@ def test_patterns_guesses_and_loss_are_those_of_the_cut_model(small_run: Run, op
     app = open_page("heads", run="tiny", prompt=PROMPT, layer=1, head=2, off=(OFF,))
     np.testing.assert_allclose(shares(sent, app), patterns[2], atol=1e-5)
     assert np.abs(patterns[2] - whole[2]).max() > 1e-3, "the head is read, or this test says nothing"
+    header, arrays, told = sent(app, "atlas")
+    assert told["scored"] == "anew" and sent(app, "scrubber")[2]["heads_off"]
+    for name, values in zip(header["measures"], arrays["values"], strict=True):
+        np.testing.assert_allclose(values, scores(small_run)[name], atol=1e-5, err_msg=name)
     now, before = (one[-1].softmax(-1).numpy() for one in (logits, clean))
     ids = guessing.likeliest(now, before)
     assert int(now.argmax()) in ids and int(before.argmax()) in ids
@@ -102,6 +114,37 @@ def test_all_on_says_one_number_each(open_page: Open, small_run: Run) -> None:
     assert "All heads on" not in labels(app) and app.session_state["selection"].off == ()
 
 
+def test_a_head_that_lost_its_role(
+    small_run: Run, open_page: Open, sent: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    now, names = scores(small_run), ("previous_token", "current_token", "first_token")
+    falls = np.stack([small_run.trace[name].values[-1] - now[name] for name in names])
+    measure, layer, head = map(int, np.unravel_index(np.argmax(falls), falls.shape))
+    left = float(now[names[measure]][layer, head])
+    then = left + float(falls[measure, layer, head])
+    assert then > left + 1e-3, "something is lost, or this test says nothing"
+    keen = head_roles.Role("keen", names[measure], (then + left) / 2, label="keen")
+    any_head = head_roles.Role("any", "entropy", 0.0, label="any")
+    monkeypatch.setattr(roles, "table", lambda: (keen,))
+    app = open_page("heads", run="tiny", prompt=PROMPT, layer=layer, head=head, off=(OFF,))
+    said = f"Without L0H1, L{layer}H{head} is no keen head: {left:.2f} ({then:.2f} with all heads on)."
+    assert said in written(app)
+    told = sent(app, "atlas")[2]["roles"]
+    assert (told["codes"][layer][head], told["lost"][layer][head]) == (0, 1)
+    monkeypatch.setattr(roles, "table", lambda: (any_head, keen))
+    told = sent(app.run(), "atlas")[2]["roles"]
+    assert np.all(np.array(told["codes"]) == 1) and not np.any(told["lost"]), "no head is called by what it lost"
+
+
+def test_a_large_model_is_scored_when_asked(open_page: Open, copy_run: Callable[..., Run], sent: Any) -> None:
+    copy_run("large", n_params=50_000_000)
+    app = open_page("heads", run="large", prompt=PROMPT, layer=1, head=2, off=(OFF,))
+    assert sent(app, "atlas")[2]["scored"] == "recorded" and "Scores and roles: recorded with all" in captions(app)
+    app.button(key="score_again").click().run()
+    assert sent(app, "atlas")[2]["scored"] == "anew" and "roles are computed anew" in explained(app)
+    assert "Score every head again" not in labels(app)
+
+
 def test_before_and_change(small_run: Run, open_page: Open, sent: Any) -> None:
     app = open_page("heads", run="tiny", prompt=PROMPT, layer=1, head=2, off=(OFF,))
     app.segmented_control(key="off_view").set_value("before").run()
@@ -118,7 +161,7 @@ def test_a_switch_and_the_buttons(open_page: Open, sent: Any) -> None:
     app.run()
     chosen = app.session_state["selection"]
     assert chosen.off == ((0, 1), (1, 0)) and chosen.focus == (1, 2)
-    assert state.to_query(chosen)["off"] == "L0H1 L1H0" and "What is off writes nothing." in captions(app)
+    assert state.to_query(chosen)["off"] == "L0H1 L1H0" and "What is off writes nothing." in explained(app)
     assert re.search(
         r"Without L0H1 and L1H0, the loss on this text goes from [\d.]+ to [\d.]+ nats \([+−][\d.]+\)", written(app)
     )
@@ -126,7 +169,7 @@ def test_a_switch_and_the_buttons(open_page: Open, sent: Any) -> None:
     app.button(key="switch_focus").click().run()
     assert app.session_state["selection"].off == ((0, 1), (1, 0), (1, 2)) and "Switch L1H2 on" in labels(app)
     app.button(key="all_on").click().run()
-    assert app.session_state["selection"].off == () and "A tile is a head" in captions(app)
+    assert app.session_state["selection"].off == () and "What is off" not in explained(app)
 
 
 def test_why_and_its_lines_are_of_the_cut_model(small_run: Run, open_page: Open) -> None:

@@ -126,9 +126,9 @@ def test_ramp_ends_on_its_anchors():
 @pytest.mark.parametrize(
     ("value", "measure", "text"),
     [
-        (0.4821, "induction", "0.482"),
-        (0.0, "previous_token", "0.000"),
-        (-0.00001, "induction", "0.000"),
+        (0.4821, "induction", "0.48"),
+        (0.0, "previous_token", "0.00"),
+        (-0.00001, "induction", "0.00"),
         (-0.51, "icl_score", "−0.51"),
         (3.20649, "entropy", "3.206"),
         (1.23456e-3, "update_ratio", "0.00123"),

@@ -140,7 +140,7 @@ def test_the_tour_ends_with_a_training_in_which_the_head_cannot_form(
     config = {**meta["config"], "clamp": ["L0 no-previous"]}
     (again / "run.json").write_text(json.dumps({**meta, "parent": parent, "config": config}))
     app.run()  # the same numbers as its parent's: one formed
-    score = f"{np.nanmax(formed.trace['induction'].values[-1]):.3f}"
+    score = f"{np.nanmax(formed.trace['induction'].values[-1]):.2f}"
     assert f"One formed all the same: its strongest induction head scores {score}" in said(app)
     app.button(key="tour_to_training").click().run()
     selection = app.session_state["selection"]
@@ -154,7 +154,7 @@ PREVENTED = [(0.847, 0.034, "None formed"), (0.8, 0.2, "A weaker one formed"), (
 @pytest.mark.parametrize(("here", "there", "words"), PREVENTED)
 def test_what_came_of_forbidding_a_look(here: float, there: float, words: str) -> None:
     first, _ = deeds.prevented("L1H2", here, there)
-    assert first == f"{words}: its strongest induction head scores {there:.3f}, L1H2 here {here:.3f}."
+    assert first == f"{words}: its strongest induction head scores {there:.2f}, L1H2 here {here:.2f}."
 
 
 def test_a_link_carries_the_prediction(opened: Callable[..., AppTest]) -> None:

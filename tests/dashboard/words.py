@@ -29,6 +29,11 @@ def written(app: AppTest) -> str:
     return "\n".join(str(one.value) for kind in kinds for one in kind)
 
 
+def explained(app: AppTest) -> str:
+    """How a tile is read."""
+    return next(one for one in app.header if one.value == "All heads on this prompt").proto.help
+
+
 def captions(app: AppTest) -> str:
     return "\n".join(caption.value for caption in app.caption)
 

@@ -5,7 +5,7 @@ Switching one head off may cost little although it does much: later heads and th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -210,27 +210,32 @@ def head_outcomes(
 
 def _measures(model: HeadModel, tokens: Int[Tensor, "batch pos"], rows: slice, edits: list[Edit]) -> Arrays:
     """Every head measure, [layer head], under some edits; nan where a layer has fewer heads."""
-    found: Arrays = {}
-    patterns_edited = any(edit.tap.endswith("hook_pattern") for edit in edits)
-
-    def put(layer: int, first: int, values: Mapping[str, Float[Tensor, " head"]]) -> None:
-        for measure, value in values.items():
-            table = found.setdefault(measure, value.new_full((model.n_layers, model.n_heads), float("nan")))
-            table[layer, first : first + len(value)] = value
-
-    def visit(call: AttentionCall) -> None:
-        put(call.layer, call.first_head, head_means(call.stats(tokens), rows))
-
     with applied(edits):
-        if not patterns_edited:
-            with visiting(visit):
-                model(tokens)
-            return found
+        if not any(edit.tap.endswith("hook_pattern") for edit in edits):
+            return per_head(model, tokens, lambda call: head_means(call.stats(tokens), rows))
         with recording("hook_pattern") as seen:
             model(tokens)
+    found: Arrays = {}
     for tap, pattern in seen.items():
-        put(int(tap.split(".")[1]), 0, head_means(stats_from_pattern(pattern, tokens, causal=True), rows))
+        means = head_means(stats_from_pattern(pattern, tokens, causal=True), rows)
+        _put(found, model, int(tap.split(".")[1]), 0, means)
     return found
+
+
+def per_head(
+    model: HeadModel, tokens: Int[Tensor, "batch pos"], read: Callable[[AttentionCall], Mapping[str, Tensor]]
+) -> Arrays:  # fmt: skip
+    """What is read of every attention of a pass, by name [layer head]; nan where a layer has fewer heads."""
+    found: Arrays = {}
+    with torch.no_grad(), visiting(lambda call: _put(found, model, call.layer, call.first_head, read(call))):
+        model(tokens)
+    return found
+
+
+def _put(into: Arrays, model: HeadModel, layer: int, first: int, values: Mapping[str, Float[Tensor, " head"]]) -> None:
+    for measure, value in values.items():
+        table = into.setdefault(measure, value.new_full((model.n_layers, model.n_heads), float("nan")))
+        table[layer, first : first + len(value)] = value
 
 
 @fields_in_help

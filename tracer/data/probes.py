@@ -20,6 +20,8 @@ from tracer.measures import period
 
 PROBE_SEED = 20220923
 STRIDE = 2
+CONTROL_ROWS = 16
+"""Of Probe R: its first half, which spans the periods, is read without its repeat too, and gives first_copy_loss."""
 
 Loss = Float[Tensor, "batch loss_pos"]
 Tokens = Int[Tensor, "batch pos"]

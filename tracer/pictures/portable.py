@@ -54,6 +54,7 @@ def heads_file(
     history: Picture | None = None,
     guesses: Picture | None = None,
     roles: atlas.Roles | None = None,
+    scored: atlas.Scored = "",
     events: Sequence[scrubber.Event] = (),
     more: Sequence[Note] = (),
 ) -> str:
@@ -61,7 +62,8 @@ def heads_file(
 
     `guesses`: what the model would say next; `token`: the one that is held; `history`: the measure of every head over
     training, whose lines are called by head.
-    `events` are marked on the timeline; `more` is read below the pictures, before all else.
+    `scored` is as in `atlas.picture`. `events` are marked on the timeline; `more` is read below the pictures, before
+    all else.
     """
     exist = np.asarray(np.isfinite(seen.thumbs).any(axis=(2, 3)))
     n_layers, n_heads = exist.shape
@@ -78,7 +80,7 @@ def heads_file(
         says = f"Its colour is its {scales[measure].label.lower()}, its number the score of its role."
     mounts = [
         Mount("atlas", atlas.picture(None, selected=focus, measure=measure, scales=scales, off=seen.off,
-                                   roles=roles),
+                                   roles=roles, scored=scored),
               "All heads on this prompt",
               f"{part}A tile is a head. {says} Click one to see its pattern.",
               template={"measures": list(measures), "causal": list(seen.causal), "factors": [1, 1],
@@ -97,7 +99,7 @@ def heads_file(
         mounts.insert(0, Mount("guesses", guesses, wide=True))
     if film is not None and not start:  # a film is of the whole prompt
         shown = scrubber.picture(film, step=told.step, head=focus, measure=measure, scale=scales[measure],
-                                 events=events)  # fmt: skip
+                                 events=events, heads_off=bool(seen.off))  # fmt: skip
         along = "the patterns and the next tokens" if guesses is not None else "the patterns"
         caption = f"Play or drag: {along} move along. The token view stays at step {told.step:,}."
         mounts.insert(0, Mount("scrubber", shown, "", caption, wide=True))

@@ -45,8 +45,6 @@ ALL_ROWS = slice(None)
 """Of a user's probe: which rows count is the measure's to say, by nan."""
 SHORTEST = 4
 """Positions of the shortest Probe R: a start token, a filler, a token, and that again."""
-CONTROL_ROWS = 16
-"""Of Probe R: its first half, which spans the periods, is read without its repeat too, and gives first_copy_loss."""
 
 
 def doubling(limit: int) -> list[int]:
@@ -104,10 +102,10 @@ class ProbeRecorder:
         self.icl_every = config.icl_every
         self.repeat = probes.repeated(self.d_vocab, n_ctx, data.bos or 0, batch=config.repeat_rows)
         self.repeat_tokens = self.repeat.tokens.to(self.device)
-        control = self.repeat.control[:CONTROL_ROWS].to(self.device)
+        control = self.repeat.control[: probes.CONTROL_ROWS].to(self.device)
         self.both = torch.cat([self.repeat_tokens, control])
         """Probe R and its control, read in one pass."""
-        self.both_repeat = torch.cat([self.repeat_tokens, self.repeat_tokens[:CONTROL_ROWS]])
+        self.both_repeat = torch.cat([self.repeat_tokens, self.repeat_tokens[: probes.CONTROL_ROWS]])
         """The tokens by which keys are told: those of Probe R, for the control's rows too."""
         self.n_text = min(config.text_prompts, len(self.val))
         self.n_repeat = min(config.repeat_prompts, len(self.repeat_tokens))

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dashboard import loading
-from dashboard.loading import course, head_scores, prompt_film, recorded_prompts, roles, token_reading
+from dashboard.loading import course, head_scores, heads_off, prompt_film, recorded_prompts, token_reading
 from dashboard.shared.export.drawing import css_name
 from tracer.analysis import notebook
 from tracer.measures import MEASURES, Measure, Setting, in_trace, probe_words
@@ -36,14 +36,15 @@ def heads(
 ) -> str:  # fmt: skip
     """One HTML file of what the page shows: its film, the held token, and of `given` its chart over training."""
     setting, film, drawn = run.about.setting, _film(run, trace, shown), _drawn(given)
-    measures = {name: head_scores.head_means(trace, name, shown.step) for name in head_scores.head_measures(trace)}
+    now = heads_off.scores(trace, shown, shown.step)
+    measures = {name: head_scores.head_means(now.trace, name, now.step) for name in head_scores.head_measures(trace)}
     known = {name: in_trace(trace, name) for name in measures}
     explained = notebook.explained(known.values(), setting, run.about.probes)
     told = Told(run.name, notebook.release(), shown.step, prompt, code, link, explained)
     return heads_file(
         shown, told, measures=measures, focus=focus, measure=measure, norms=token_reading.norms(run, shown),
         scales={name: of_measure(known[name], setting, values) for name, values in measures.items()}, film=film,
-        token=token, roles=roles.of_step(trace, shown.step), events=course.events(run),
+        token=token, roles=heads_off.roles_of(now), scored=now.scored, events=course.events(run),
         history=next((part for key, part in drawn.items() if key in HISTORY), None), guesses=drawn.get("guesses"),
     )  # fmt: skip
 

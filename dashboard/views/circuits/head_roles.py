@@ -73,7 +73,7 @@ def _told(trace: xr.Dataset, role: Role, heads: list[HeadRole], lacking: str) ->
 
 
 def _item(measure: Measure, one: HeadRole) -> str:
-    """L1H2 0.850, 0.830 to 0.870, control 0.030"""
+    """L1H2 0.85, 0.83 to 0.87, control 0.03"""
     like = "share" if (measure.low, measure.high) == (0, 1) else measure
     value, low, high, control = (theme.fmt(x, like) for x in (one.value, one.low, one.high, one.control))
     said = f"<b>{theme.head_label(*one.head)}</b> {value}"

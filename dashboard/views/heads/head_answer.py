@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dashboard import theme
-from dashboard.loading import head_scores, prompt_attention, roles
+from dashboard.loading import head_scores, heads_off, prompt_attention, roles
 from dashboard.shared import choosers, switches
 from tracer.analysis.head_roles import CHANCE, HeadRole
 from tracer.measures.aliases import Head
@@ -22,7 +22,7 @@ def answer(
 ) -> str:  # fmt: skip
     """Markdown; `before`: the same prompt with every head on."""
     if shown.off:
-        return _without(run, shown, before)
+        return _lost(trace, shown, focus) or _without(run, shown, before)
     label, found = theme.head_label(*focus), roles.of_head(trace, focus, shown.step)
     if found is None:
         value, chance = head_scores.head_means(trace, measure, shown.step)[focus], choosers.scale(measure, run).chance
@@ -45,6 +45,20 @@ def _beside(one: HeadRole) -> str:
     """The control of a role's score."""
     kind = "chance" if one.role.control == CHANCE else "control"
     return f"{kind} {'not recorded' if math.isnan(one.control) else theme.fmt(one.control, one.role.measure)}"
+
+
+def _lost(trace: xr.Dataset, shown: PromptPatterns, focus: Head) -> str:
+    """That the head in focus has another role, or none, since others are off; empty where that is not known."""
+    now = heads_off.scores(trace, shown, shown.step)
+    if (then := heads_off.recorded(now)) is None:
+        return ""
+    (was, had), (new, has) = (roles.of_head(of.trace, focus, of.step) or (None, False) for of in (then, now))
+    if was is None or not had or (has and new is not None and new.role == was.role):
+        return ""
+    measure, label = was.role.measure, theme.head_label(*focus)
+    score = theme.fmt(head_scores.head_means(now.trace, measure, now.step)[focus], measure)
+    lost = f"{label} is no {theme.unmarked(was.role.label)} head"
+    return f"Without {switches.named(shown.off)}, {lost}: {score} ({theme.fmt(was.value, measure)} with all heads on)."
 
 
 def _without(run: Run, shown: PromptPatterns, before: PromptPatterns) -> str:

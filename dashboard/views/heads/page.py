@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from dashboard import loading, navigation, state, theme
-from dashboard.loading import head_scores, prompt_attention, recorded_prompts
+from dashboard.loading import head_scores, heads_off, prompt_attention, recorded_prompts
 from dashboard.shared import choosers, patterns, prompts, switches
 from dashboard.shared.answer import draw_answer
 from dashboard.shared.comparing import choose_other, draw_comparison
@@ -25,6 +25,7 @@ from dashboard.views.heads.token_view import draw_reading
 from dashboard.views.heads.why_here import draw_why
 from tracer.measures import HEAD_MEASURES
 from tracer.measures.aliases import Head
+from tracer.pictures.atlas import Scored
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.store import Run
 
@@ -34,6 +35,12 @@ if TYPE_CHECKING:
 
 Read = Callable[[int, tuple[Head, ...]], PromptPatterns]
 """Every head on a prompt, at a step, with some of them off."""
+SCORED: dict[Scored, str] = {
+    "": "No pattern can change after the last layer",
+    "anew": "Later patterns, scores and roles are computed anew",
+    "recorded": "Later patterns are computed anew; scores and roles were recorded with all heads on",
+}
+"""What follows from heads that are off."""
 TALL = 16
 """Layers from which on the atlas is as high as a pattern, and what else there is stands beside it."""
 
@@ -133,45 +140,62 @@ def _draw(run: Run, measure: str, steps: list[int], read: Read) -> None:
     draw_taking(run, shown, focus, measure)
     with room:  # drawn last: its frames take longest
         timeline.draw_film(run, trace, steps, see, focus, measure, film)
+    heads_off.complete(run, trace, shown)
 
 
 def _draw_atlas(
     run: Run, trace: xr.Dataset, shown: PromptPatterns, measure: str, focus: Head, lit: set[Head] | None,
     switched: bool,
-) -> DeltaGenerator:  # fmt: skip
+) -> DeltaGenerator | None:  # fmt: skip
     """Thumbnails from the prompt; numbers from the run's own probes at the recorded step nearest to the snapshot.
 
-    Returned is room for the button that films them with heads off, where nothing moves for it.
+    Returned is, with heads off, room for the button that films them.
     """
     by_measure = state.read().order == "measure"
+    picture = heads.picture(run, trace, shown, measure, focus, shown.step, order=state.read().order, lit=lit)
     with st.container(
-        key="atlas_head", horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"
+        key="atlas_head", horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", gap="xsmall"
     ):  # fmt: skip
-        st.header("All heads on this prompt", anchor=False, width="content")
+        st.header(
+            "All heads on this prompt", anchor=False, width="content",
+            help=_how(run, trace, shown, measure, bool(picture.cue["roles"]["measures"])),
+        )  # fmt: skip
         switches.draw_all_on(shown.off)
-        film = st.container(width="content")
         st.toggle(
-            "Strongest first", help="Sorts the heads inside each layer",
+            "Strongest first",
             **state.control("order_box", by_measure, lambda on: state.update(order="measure" if on else "index")),
         )  # fmt: skip
-    colour = choosers.measure_of(run, measure)
-    what = "token" if run.about.d_vocab is not None else "position"
-    picture = heads.picture(run, trace, shown, measure, focus, shown.step, order=state.read().order, lit=lit)
-    has_scores = bool(picture.cue["roles"]["measures"])
-    with st.container(key="atlas_said"):
-        if shown.off:
-            last = min(layer for layer, _ in shown.off) == len(shown.causal) - 1
-            then = "No pattern can change after the last layer" if last else "Later patterns are computed anew"
-            st.caption(f"What is off writes nothing. {then}. Numbers and roles were recorded with every head on.")
-        else:
-            with st.container(key="atlas_how"):
-                label, probe = (theme.unmarked(one) for one in (colour.label.lower(), choosers.probe(run, measure)))
-                says = f"The number is its {label}, measured on {probe}."
-                if has_scores:
-                    says = f"The colour is its {label}, the number the score of its role."
-                st.caption(f"A tile is a head: each row is a {what}, each column a {what} that it may look at. {says}")
     draw(picture, key="atlas", on_change=switches.take if switched else state.focus_on)
-    if shown.off:
+    if not shown.off:
+        return None
+    with st.container(horizontal=True, vertical_alignment="center"):
         st.page_link(navigation.page("ablate"), label="Test it on Ablate, with controls",
-                     icon=":material/arrow_forward:")  # fmt: skip
+                     icon=":material/arrow_forward:", width="content")  # fmt: skip
+        film = st.container(width="content")
+        if heads_off.waits(run, trace, shown):
+            st.button(
+                "Score every head again", key="score_again", icon=":material/refresh:", type="tertiary",
+                help="Runs the model on the sequences of the record, with these heads off. "
+                "It is not done unasked, because this model is large.", on_click=heads_off.ask,
+            )  # fmt: skip
+        if heads_off.stays(run, trace, shown):
+            st.caption("Scores and roles: recorded with all heads on.", width="content")
     return film
+
+
+def _how(run: Run, trace: xr.Dataset, shown: PromptPatterns, measure: str, has_scores: bool) -> str:
+    """How a tile is read, as Markdown."""
+    what = "token" if run.about.d_vocab is not None else "position"
+    label = theme.unmarked(choosers.measure_of(run, measure).label.lower())
+    says = f"The number is its {label}, measured on {theme.unmarked(choosers.probe(run, measure))}."
+    if has_scores:
+        says = f"The colour is its {label}, the number the score of its role."
+    tile = f"A tile is a head: each row is a {what}, each column a {what} that it may look at. {says}"
+    return f"{tile} *Strongest first* sorts the heads inside each layer. {_off(trace, shown)}"
+
+
+def _off(trace: xr.Dataset, shown: PromptPatterns) -> str:
+    """What follows from the heads that are off; empty where all are on."""
+    if not shown.off:
+        return ""
+    return f"What is off writes nothing. {SCORED[heads_off.scores(trace, shown, shown.step).scored]}."

@@ -31,7 +31,7 @@ def test_brackets_move_the_step(page, server):
     expect(page.get_by_role("textbox", name="Prompt")).to_be_focused()
 
 
-@pytest.mark.parametrize("width", [1440, 390], ids=["cards", "patterns"])
+@pytest.mark.parametrize("width", [1440, 390], ids=["cards", "swiped cards"])
 def test_o_presses_the_switch_in_a_strip(page, server, width):
     page.set_viewport_size({"width": width, "height": 844})
     visit(page, f"{server}/training?run=toy&layer=1&head=2")

@@ -16,7 +16,7 @@ from streamlit.testing.v1 import AppTest
 from zarr.errors import ZarrUserWarning
 
 from dashboard.shared.export import data as taking
-from tests.dashboard.words import shown, written
+from tests.dashboard.words import explained, shown, written
 from tracer.analysis.notebook import show
 from tracer.analysis.training_curves import course
 from tracer.store import Run, Variable
@@ -68,11 +68,11 @@ def test_heads_are_coloured_by_it(own: Run, open_page: Open, sent: Any) -> None:
     assert box.value == "on_nothing" and "Attention *on* nothing" in box.options
     assert all(said in box.help for said in (
         r"**Attention \*on\* nothing**: High where", r"1 - sum\_k A\_qk", "Measured on my own rows",
-        "Range 0 to 1 share", r"At chance 0.250 (a head that cannot decide)", "Source: Miller 2023",
+        "Range 0 to 1 share", r"At chance 0.25 (a head that cannot decide)", "Source: Miller 2023",
     ))  # fmt: skip
     scale = sent(app, "atlas")[2]["scales"]["on_nothing"]
     assert (scale["label"], scale["lo"], scale["hi"], scale["chance"]) == ("Attention *on* nothing", 0, 1, 0.25)
-    assert r"The colour is its attention \*on\* nothing, the number the score of its role." in written(app)
+    assert r"The colour is its attention \*on\* nothing, the number the score of its role." in explained(app)
 
 
 def test_the_finder_knows_its_name(own: Run, open_page: Open, sent: Any) -> None:
@@ -85,7 +85,7 @@ def test_heads_are_ranked_by_it(own: Run, open_page: Open) -> None:
     app = open_page("find", run="own", measure="on_nothing")
     ranking = shown(app, "ranking")
     assert ranking["Head"][0] == "L1H2" and ranking["Attention *on* nothing"][0] == 0.875
-    assert "(chance 0.250)" in written(app)
+    assert "(chance 0.25)" in written(app)
 
 
 def test_training_draws_all(own: Run, open_page: Open, sent: Any) -> None:

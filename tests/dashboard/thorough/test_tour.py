@@ -34,7 +34,7 @@ def test_the_whole_tour(opened: Callable[..., AppTest], formed: Run) -> None:
     assert keys(app) == {"tour_close", "tour_next"} and app.button(key="tour_next").label == "Skip"
 
     choose(app, layer=best[0], head=best[1])
-    assert f"✓ {label} it is: {scores[-1][best]:.3f}" in said(app)
+    assert f"✓ {label} it is: {scores[-1][best]:.2f}" in said(app)
     app.button(key="tour_next").click().run()
     assert app.session_state["selection"].step == formed.steps[0] and "✓" not in said(app)
 

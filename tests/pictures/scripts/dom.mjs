@@ -15,6 +15,7 @@ export function newNode() {
     clientWidth: 600,
     append(...more) {
       this.children.push(...more);
+      for (const one of more) if (one.children) one.parentElement = this;
     },
     replaceChildren(...all) {
       this.children = all;

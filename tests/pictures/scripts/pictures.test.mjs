@@ -196,7 +196,7 @@ suite("atlas", () => {
         roundRect() {},
         fill() {}
       };
-      drawRole(ctx, theme, role, lost, 100, 200, width);
+      drawRole(ctx, theme, { role, lost }, 100, 200, width);
       assert.deepEqual(
         texts.map(({ text }) => text),
         words
@@ -234,14 +234,31 @@ suite("atlas", () => {
     tell("frame", { ...frame, index: 2, role: () => 0, lost: () => 1 });
     assert.match(said(), /, no role, was induction$/);
     tell("frame", null);
+    view.draw();
+    for (const [scored, words] of [
+      ["anew", /, first token, 3 away, induction with all heads on, switched off$/],
+      ["recorded", /, first token, 3 away, was induction, recorded with all heads on, switched off$/]
+    ]) {
+      Object.assign(part.cue, { scored, off: [[0, 0]] });
+      view.draw();
+      assert.match(canvas.ariaLabel, words);
+    }
     view.end();
   });
-  for (const [told, measures, numbers] of [
+  for (const [told, measures, numbers, codes = [[2, 0]], scored = ""] of [
     ["the score of its role", { "first token": "other" }, ["0.77"]],
-    ["the chosen measure, where no score of a role was recorded", {}, ["0.90", "0.10"]]
+    ["the chosen measure, where no score of a role was recorded", {}, ["0.90", "0.10"]],
+    [
+      "what is left of the score of a role that it lost, with heads off",
+      { induction: "other" },
+      ["0.77"],
+      [[0, 0]],
+      "anew"
+    ]
   ])
     test(`the number of a tile is ${told}`, () => {
-      const roles = { labels: ["induction", "first token"], details: {}, measures, codes: [[2, 0]], lost: [[0, 0]] };
+      const lost = scored ? [[1, 0]] : [[0, 0]];
+      const roles = { labels: ["induction", "first token"], details: {}, measures, codes, lost };
       const part = newPart({
         measure: "m",
         scales: {},
@@ -249,6 +266,7 @@ suite("atlas", () => {
         order: "index",
         lit: null,
         roles,
+        scored,
         value: [0, 0]
       });
       const view = makeAtlas(part);
@@ -266,7 +284,7 @@ suite("atlas", () => {
       view.end();
     });
   /** A slim atlas of `layers` x `heads` whose switches hand on what they are told. */
-  function slimOf(layers, heads, value) {
+  function slimOf(layers, heads, value, width = 600) {
     const sent = [];
     const scales = { m: { label: "Score", unit: "", lo: 0, hi: 1, digits: 2, chance: null, palette: "score" } };
     const none = Array.from({ length: layers }, () => Array(heads).fill(0));
@@ -278,6 +296,7 @@ suite("atlas", () => {
     };
     const part = Object.assign(newPart(cue), { send });
     const view = makeAtlas(part);
+    for (const node of [part.root, part.root.children[0]]) Object.assign(node, { clientWidth: width, scrollLeft: 0 });
     const n = layers * heads;
     const there = Object.assign(
       Uint8Array.from({ length: n }, (_, i) => i !== n - 2),
@@ -290,8 +309,18 @@ suite("atlas", () => {
     const [canvas] = part.root.children[0].children;
     const said = () => part.root.children.find((node) => node.className === "focused");
     const press = (key) => canvas.onkeydown({ key, preventDefault() {} });
-    return { view, sent, canvas, said, press };
+    return { view, sent, canvas, said, press, root: part.root };
   }
+  test("slim: on a phone cards are swiped, and the switch is as high as its card", () => {
+    const { sent, canvas, root } = slimOf(2, 4, { head: [1, 3], off: [] }, 360);
+    const [stage] = root.children;
+    const [wide, gap, edge] = [150, 8, 4];
+    assert.equal(stage.scrollLeft, edge + 6 * (wide + gap) - (360 - wide) / 2, "the head in focus is in sight");
+    canvas.onclick({ clientX: edge + wide - 3, clientY: edge + 50 });
+    assert.deepEqual(sent.at(-1), { head: [1, 3], off: [[0, 0]] });
+    canvas.onclick({ clientX: edge + wide + gap + 20, clientY: edge + 50 });
+    assert.deepEqual(sent.at(-1).head, [0, 1]);
+  });
   test("slim: a row of cards, past heads that do not exist, each with its switch", () => {
     const { view, sent, canvas, said, press } = slimOf(2, 2, { head: [0, 1], off: [] });
     assert.equal(said().hidden, true);
@@ -344,6 +373,31 @@ suite("atlas", () => {
     assert.equal(sent.length, count);
     view.end();
   });
+});
+
+suite("pattern", () => {
+  const { makePattern } = load(["makePattern"], "pattern");
+  for (const [what, causal, n, filled] of [
+    ["among later tokens", true, 20, true],
+    ["outside, where every token is seen", false, 20, false],
+    ["outside, where later tokens leave no room", true, 4, false]
+  ])
+    test(`the scale stands ${what}`, () => {
+      const part = newPart({ max_size: 620, head: null, value: [], text: false });
+      const view = makePattern(part);
+      const tokens = Array(n).fill("a");
+      const head = { label: "L0H0", causal, starts: [0, 0], tokens, breaks: [], keys: null, key_breaks: [] };
+      view.load(head, { shares: Object.assign(new Uint16Array(n * n), { shape: [n, n] }) });
+      view.draw();
+      const [readout, both] = part.root.children;
+      const key = both.children[0].children[1].children[0];
+      assert.deepEqual(
+        [readout, key].map((node) => !!node.style.right && !!node.style.maxWidth),
+        [filled, filled]
+      );
+      assert.equal(key.children.at(-1).textContent === "blank: later tokens", causal);
+      view.end();
+    });
 });
 
 suite("token view", () => {
@@ -448,19 +502,47 @@ suite("scrubber", () => {
     ]);
     view.end();
   });
-  for (const [steps, said] of [
-    [[0, 25, 50], false],
-    [[0, 1, 25, 50, 75], false],
-    [[0, 1, 25], true]
+  for (const [what, losses, rows] of [
+    ["stands below, where the curves are low", [9, 1, 1], { A: 2, B: 2, C: 15 }],
+    ["is left out, where they are not", [9, 9, 1], { A: 2, B: 2 }]
   ])
-    test(`a tick is said to be a record where records don't stand at their steps: ${steps}`, () => {
-      const part = newPart({ value: 0, head: null, measure: "", scale: null, seen: 0, live: false, events: [] });
+    test(`the name of an event that has no room ${what}`, () => {
+      const label = (name) => name.repeat(20); // of 140 pixels; 5.82 are a step
+      const events = [label("A"), label("B"), label("C")].map((label, i) => {
+        const step = [30, 70, 50][i];
+        return { step, low: step, high: step, label };
+      });
+      const part = newPart({ value: 2, head: null, measure: "", scale: null, seen: 0, live: false, events });
+      const view = makeScrubber(part);
+      const [drawn, ways] = [{}, { measureText: (text) => ({ width: 7 * text.length }) }];
+      ways.fillText = (text, _, y) => {
+        drawn[text.replace(/[\u2068\u2069]/g, "")] = y;
+      };
+      const context = new Proxy(ways, { get: (own, name) => own[name] ?? (() => {}) });
+      for (const canvas of part.root.children[0].children[1].children) canvas.getContext = () => context;
+      const arrays = { steps: Float64Array.of(0, 50, 100), loss: Float64Array.from(losses), film: [MISSING] };
+      view.load({ measures: [], loss: "loss" }, arrays);
+      view.draw();
+      const named = Object.entries(drawn).filter(([text]) => text.length === 20);
+      assert.deepEqual(Object.fromEntries(named.map(([text, y]) => [text[0], y])), rows);
+      view.end();
+    });
+  for (const [steps, said, heads_off = false] of [
+    [[0, 25, 50], ""],
+    [[0, 1, 25, 50, 75], ""],
+    [[0, 1, 25], "1 tick = 1 record"],
+    [[0, 1, 25], "recorded with all heads on", true]
+  ])
+    test(`a tick is said to be a record where records don't stand at their steps: ${steps} ${heads_off}`, () => {
+      const cue = { value: 0, head: null, measure: "", scale: null, seen: 0, live: false, events: [], heads_off };
+      const part = newPart(cue);
       const view = makeScrubber(part);
       const loss = new Float64Array(steps.length);
       view.load({ measures: [], loss: "loss" }, { steps: Float64Array.from(steps), loss, film: [MISSING] });
       const readout = part.root.children[0].children.at(-2);
-      const ticks = readout.children.find((one) => one.textContent === "1 tick = 1 record");
-      assert.equal(!ticks.hidden, said);
+      view.draw();
+      const note = readout.children.at(-1);
+      assert.equal(note.hidden ? "" : note.textContent, said);
       view.end();
     });
   test("of one head that was sent there is a score, of another none", () => {

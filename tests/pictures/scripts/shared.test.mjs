@@ -136,8 +136,8 @@ suite("numbers", () => {
     assert.deepEqual([1 / 3, 1e-9, null, Number.NaN].map(shared.exactOf), ["0.333333", "1e-9", "–", "–"]));
   test("the note of a legend", () => {
     assert.equal(shared.chanceNote({ chance: null }), "");
-    assert.equal(shared.chanceNote({ chance: 0.125 }), "at chance 0.125");
-    assert.equal(shared.chanceNote({ chance: 0.125, mark: "uniform" }), "uniform 0.125");
+    assert.equal(shared.chanceNote({ chance: 0.128 }), "at chance 0.13");
+    assert.equal(shared.chanceNote({ chance: 0.128, mark: "uniform" }), "uniform 0.13");
   });
 });
 

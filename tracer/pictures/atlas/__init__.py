@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,6 +19,7 @@ WIDTH = 530
 """Pixels of a row of heads where two pictures stand side by side."""
 
 
+Scored = Literal["", "anew", "recorded"]
 LABELLED = 72
 """Pixels of a tile from which on it has a label, a role and a switch of its own."""
 FOOT = 18
@@ -62,13 +63,15 @@ def picture(
     off: Collection[Head] = (),
     switches: bool = False,
     roles: Roles | None = None,
+    scored: Scored = "",
     slim: bool = False,
 ) -> Picture:
     """`pack(...)`, drawn; picks a head, or with `switches` a `Pick`. Heads that are `off` are hatched.
 
     `measure` names the one that colours the heads (the first by default); `scales` says how each is printed. With
     `order` "measure" the strongest head of each layer comes first. Heads that are not in `lit` are dimmed. With
-    `roles`, which stand below patterns that are large enough, the number of a head is its role's. `slim`: heads one
+    `roles`, which stand below patterns that are large enough, the number of a head is its role's. `scored`: with heads
+    off, these are computed anew, with what a head lost, or as recorded with every head on, and muted. `slim`: heads one
     after the other, in a row or two of cards; of many heads the patterns alone, and in words what is known of the
     selected one.
     """
@@ -85,6 +88,8 @@ def picture(
     if slim:
         cue["slim"] = True
         height = min((high for most, high in SLIM.items() if layers * heads <= most), default=SLIM_MANY)
+    if scored:
+        cue["scored"] = scored
     if roles is not None:
         codes = {"codes": np.asarray(roles.codes).tolist(), "lost": np.asarray(roles.lost).tolist()}
         details = {label: list(of) for label, of in roles.details.items()}

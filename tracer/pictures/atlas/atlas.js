@@ -10,7 +10,9 @@
 
 const LEVELS = 39; // of a payload's thumbnails; those of a frame are brought down to as many
 const LABELLED = 72; // pixels of a tile from which on it has a label, a role and a switch
-const CARD = { least: 128, most: 220, high: 52, picture: 40, gap: 8, margin: 6, rows: 2 }; // of a slim atlas
+const CARD = { least: 128, most: 220, high: 52, picture: 40, gap: 8, margin: 6, rows: 2, row: 9, swiped: 150 }; // slim
+const PHONE = 640; // pixels of a page below which cards scroll
+const ALL_ON = "with all heads on";
 const SLIM = { most: 40, height: 112, between: 6 }; // of more heads than that
 
 export default (args) => live(args, makeAtlas);
@@ -47,6 +49,7 @@ function makeAtlas(part) {
   let seats; // of a layer, its heads from left to right
   let line; // slim: all heads, one after the other
   let lit; // the heads that fit what is looked for
+  let brought = ""; // the card that was scrolled to
   let brush = null; // what dragging with Shift makes of a head: off, or on
 
   const playing = followFilm(part, () => {
@@ -69,7 +72,12 @@ function makeAtlas(part) {
   const hasSwitches = () => !!part.cue.value?.off;
   const chosen = () => (hasSwitches() ? part.cue.value.head : part.cue.value);
   /** The measure whose number a tile has: the score of its role, and where nobody speaks of roles the chosen one. */
-  const numberedBy = (one) => (hasScores() ? part.cue.roles.measures[roleOf(one)] : head.measures[measure()]);
+  const numberedBy = (one) => (hasScores() ? (scoreOf(roleOf(one)) ?? lostScoreOf(one)) : head.measures[measure()]);
+  const scoreOf = (role) => part.cue.roles.measures[role];
+  const lostScoreOf = (one) => (isAnew() ? scoreOf(lostOf(one)) : undefined);
+  /** With heads off: is all that is said of heads computed anew, or was it recorded with every head on? */
+  const isAnew = () => part.cue.scored === "anew" && !film();
+  const isOfAllOn = () => !!part.cue.scored && !isAnew();
   const hasScores = () => Object.keys(part.cue.roles?.measures ?? {}).length > 0;
   function numberFor(name, /** @type {number[]} */ [layer, one]) {
     const m = head.measures.indexOf(name);
@@ -96,7 +104,13 @@ function makeAtlas(part) {
   }
   const wholeRoleOf = (one) => [roleOf(one), detailOf(one)].filter(Boolean).join(", ");
   /** The role, and what a head was before, as it is spoken. */
-  const rolesOf = (one) => [wholeRoleOf(one), lostOf(one) && `was ${lostOf(one)}`].filter(Boolean).join(", ");
+  const rolesOf = (one) => [wholeRoleOf(one), ...wasOf(one)].filter(Boolean).join(", ");
+  function wasOf(one) {
+    const lost = lostOf(one);
+    const was = isAnew() ? `${lost} ${ALL_ON}` : `was ${lost}`;
+    return [lost && was, isOfAllOn() && roleOf(one) && `recorded ${ALL_ON}`];
+  }
+  const rolesIn = (one) => ({ role: roleOf(one), lost: lostOf(one), muted: isOfAllOn() });
   const held = () => (chosen() && exists(chosen()) ? chosen() : null);
   const isOff = (one) => (part.cue.value?.off ?? part.cue.off ?? []).some((other) => String(other) === String(one));
   const allHeads = () => Array.from({ length: layers * heads }, (_, i) => [Math.floor(i / heads), i % heads]);
@@ -147,17 +161,33 @@ function makeAtlas(part) {
     layout.width = left + heads * (cell + gap) - gap + 2;
     layout.height = top + layers * (layout.high + gap) - gap + 2;
   }
-  /** A row of cards, or two; where they do not fit the patterns alone, whole layers beside each other. */
+  /** A row of cards, or two, which on a phone scroll; where they do not fit the patterns alone, whole layers beside each
+   * other. */
   function layOutSlim(width) {
     line = allHeads().filter(exists);
     const fit = Math.floor((width - 4 + CARD.gap) / (CARD.least + CARD.gap));
-    const rows = Math.ceil(line.length / Math.max(1, fit));
-    const cards = rows <= CARD.rows;
+    const needed = Math.ceil(line.length / Math.max(1, fit));
+    const scrolls = needed > CARD.rows && width < PHONE && line.length <= CARD.rows * CARD.row;
+    const cards = needed <= CARD.rows || scrolls;
     if (cards) {
       const { gap, margin, high } = CARD;
+      const rows = scrolls ? Math.ceil(line.length / CARD.row) : needed;
       const [columns, strip] = [Math.ceil(line.length / rows), (high - CARD.picture) / 2];
-      const wide = Math.min(CARD.most, Math.floor((width - 4 + gap) / columns) - gap);
-      layout = { cards, cell: CARD.picture, wide, high, gap, strip, columns, left: 2, top: 2, between: 0 };
+      const wide = scrolls ? CARD.swiped : Math.min(CARD.most, Math.floor((width - 4 + gap) / columns) - gap);
+      const edge = scrolls ? 4 : 2; // what scrolls cuts the frame around a card
+      layout = {
+        cards,
+        scrolls,
+        cell: CARD.picture,
+        wide,
+        high,
+        gap,
+        strip,
+        columns,
+        left: edge,
+        top: edge,
+        between: 0
+      };
       layout.switchAt = [wide - margin - SWITCH.width, margin];
     } else {
       line = allHeads();
@@ -174,8 +204,8 @@ function makeAtlas(part) {
       layout = { cards, switchAt: null, ...lay(cell) };
     }
     layout.places = new Map(line.map((one, i) => [String(one), i]));
-    layout.width = width;
-    layout.height = Math.ceil(line.length / layout.columns) * (layout.high + layout.gap) - layout.gap + 4;
+    layout.width = layout.scrolls ? layout.columns * (layout.wide + layout.gap) : width;
+    layout.height = Math.ceil(line.length / layout.columns) * (layout.high + layout.gap) - layout.gap + 2 * layout.top;
   }
   function corner(/** @type {number[]} */ [layer, one]) {
     const { left, top, cell, gap, high } = layout;
@@ -244,14 +274,15 @@ function makeAtlas(part) {
   function isOnSwitch(event, one) {
     if (!hasSwitches() || !layout.switchAt) return false;
     const [x, y] = pointIn(canvas, event).map((at, axis) => at - corner(one)[axis] - layout.switchAt[axis]);
+    if (layout.scrolls) return x >= -2 * SWITCH.margin; // as high as its card: for a thumb
     return x >= -SWITCH.margin && y >= -SWITCH.margin && y <= SWITCH.height + SWITCH.margin;
   }
 
   canvas.onpointermove = (event) => {
     const hit = layout && under(event);
     place(over, hit);
-    tip.hidden = !hit;
-    if (!hit) return;
+    tip.hidden = !hit || layout.scrolls;
+    if (tip.hidden) return;
     if (brush !== null && event.buttons) turn(hit, brush, 120);
     else brush = null;
     const [layer, one] = hit;
@@ -267,9 +298,10 @@ function makeAtlas(part) {
         const text = numberOf(value(m, layer, one), scale) + (scale.unit ? ` ${scale.unit}` : "");
         return [scale.label, text, m === measure() ? "on" : ""];
       });
-      if (lostOf(hit)) facts.unshift(["Was", lostOf(hit), ""]);
+      if (lostOf(hit)) facts.unshift([isAnew() ? "All heads on" : "Was", lostOf(hit), ""]);
       if (roleOf(hit)) facts.unshift(["Role", wholeRoleOf(hit), isNamed(roleOf(hit)) ? "on" : ""]);
       factsIn(node, facts);
+      if (isOfAllOn()) element("div", "how", `Recorded ${ALL_ON}`, node);
       if (!hasSwitches()) return;
       element("div", "how", `Shift and click switches it ${isOff(hit) ? "on" : "off"}`, node);
     };
@@ -324,6 +356,14 @@ function makeAtlas(part) {
     if (exists(next())) choose(next(), 140);
   };
 
+  /** Scrolls to a card, once: then it is the reader who does. */
+  function bringIntoSight(one) {
+    if (String(one) === brought) return;
+    brought = String(one);
+    const [x] = corner(one);
+    const isIn = x >= stage.scrollLeft && x + layout.wide <= stage.scrollLeft + stage.clientWidth;
+    if (!isIn) stage.scrollLeft = x - (stage.clientWidth - layout.wide) / 2;
+  }
   /** Slim: the head that a key leads to, past those that do not exist. */
   function along(/** @type {number[]} */ [down, right], toEnd) {
     const there = line.filter(exists);
@@ -385,7 +425,7 @@ function makeAtlas(part) {
     const words = left + cell + 2;
     const look = { colour: theme.text, font: `600 11.5px ${theme.mono}`, align: "left" };
     writeText(ctx, headName(one), words + 6, y + 15, look);
-    drawRole(ctx, theme, roleOf(one), lostOf(one), words, y + high - FOOT - 5, x + wide - words);
+    drawRole(ctx, theme, rolesIn(one), words, y + high - FOOT - 5, x + wide - words);
     if (hasSwitches()) drawSwitch(ctx, theme, x + switchAt[0], y + switchAt[1] + 2, gone);
   }
   function drawHead(ctx, one, scale, letter) {
@@ -409,11 +449,12 @@ function makeAtlas(part) {
     const [tall, wide] = tile;
     ctx.drawImage(sheet, index * wide, layer * tall, wide, tall, x + 1, y + strip, cell - 2, cell - 1);
     if (gone) hatch(ctx, theme, x + 1, y + strip, cell - 2, cell - 1);
-    if (foot) drawRole(ctx, theme, roleOf(one), lostOf(one), x, y + high - foot, cell);
+    if (foot) drawRole(ctx, theme, rolesIn(one), x, y + high - foot, cell);
     if (hasSwitches() && labels) drawSwitch(ctx, theme, x + layout.switchAt[0], y + layout.switchAt[1], gone);
     const dim = !fits(one);
     if (dim) fillRound(ctx, css(theme.page, 0.75), x - 1, y - 1, cell + 2, high + 2, 4);
-    const ink = dim ? css(theme.muted) : isMeasured ? scores.inks[code] : inkOn(theme.faint);
+    if (isOfAllOn()) fillRound(ctx, css(theme.page, 0.85), x + 1, y + 1, cell - 2, strip - 1, [3, 3, 0, 0]);
+    const ink = dim || isOfAllOn() ? css(theme.muted) : isMeasured ? scores.inks[code] : inkOn(theme.faint);
     const named = labels || (isByMeasure() && cell >= 14);
     const label = labels ? headName(one) : `${index}`;
     const margin = labels ? 6 : 3;
@@ -500,6 +541,8 @@ function makeAtlas(part) {
       layOut(root.clientWidth);
       paint(sized(canvas, layout.width, layout.height));
       place(ring, held());
+      root.classList.toggle("swiped", !!layout.scrolls);
+      if (layout.scrolls && held()) bringIntoSight(held());
       nameAll(scale);
       scoreKey.hidden = !scale;
       legends.hidden = !!part.cue.slim;
@@ -508,7 +551,8 @@ function makeAtlas(part) {
       turner.hidden = !hasSwitches() || !held();
       if (!focused.hidden) sayFocused(held());
       const { mode } = part.theme;
-      if (scale) legend(scoreKey, scale, rampOf(scale.palette, mode), { note: chanceNote({ chance: scale.chance }) });
+      const notes = [scale && chanceNote({ chance: scale.chance }), isOfAllOn() && `recorded ${ALL_ON}`];
+      if (scale) legend(scoreKey, scale, rampOf(scale.palette, mode), { note: notes.filter(Boolean).join(", ") });
       const [factorQ, factorK] = head.factors;
       const note = factorQ * factorK > 1 ? `brightest of ${factorQ} × ${factorK} tokens` : "";
       attentionLegend(shareKey, rampOf("attention", mode), { note });

@@ -39,9 +39,9 @@ function hatch(ctx, theme, x, y, width, height) {
   ctx.restore();
 }
 /** The line below a pattern: the role that the head has lost, struck through, as far as there is room, and its role. */
-function drawRole(ctx, theme, role, lost, x, y, width) {
+function drawRole(ctx, theme, { role, lost, muted }, x, y, width) {
   fillRound(ctx, theme.page, x + 1, y, width - 2, FOOT - 1, [0, 0, 3, 3]);
-  const [weight, colour] = isNamed(role) ? [600, theme.text] : [400, theme.muted];
+  const [weight, colour] = isNamed(role) && !muted ? [600, theme.text] : [400, theme.muted];
   const look = { colour, font: `${weight} 11px ${theme.sans}`, align: "left" };
   const font = ctx.font;
   const middle = y + FOOT / 2 + 0.5;
@@ -49,7 +49,7 @@ function drawRole(ctx, theme, role, lost, x, y, width) {
   if (lost) {
     ctx.font = look.font;
     const room = width - 10 - (role ? ctx.measureText(role).width + 5 : 0);
-    const small = { colour: theme.muted, font: `400 9.5px ${theme.sans}`, align: "left" };
+    const small = { colour: theme.muted, font: `400 11px ${theme.sans}`, align: "left" };
     ctx.font = small.font;
     const text = clipped(ctx, lost, Math.max(room, ELLIPSIS));
     const wide = ctx.measureText(text).width;

@@ -39,6 +39,6 @@ const headName = (/** @type {number[]} */ [layer, head]) => `L${layer}H${head}`;
 const titleOf = ({ label, unit }) => label + (unit ? ` (${unit})` : "");
 /** What a legend says of a measure of heads that know nothing. */
 const chanceNote = (/** @type {{ chance?: number, mark?: string }} */ { chance, mark }) =>
-  chance == null ? "" : `${mark && mark !== "chance" ? mark : "at chance"} ${numberOf(chance, { digits: 3 })}`;
+  chance == null ? "" : `${mark && mark !== "chance" ? mark : "at chance"} ${numberOf(chance)}`;
 const hasHead = (there, layers, heads, /** @type {number[]} */ [layer, head]) =>
   layer >= 0 && head >= 0 && layer < layers && head < heads && there[layer * heads + head] > 0;

@@ -28,7 +28,7 @@ def picture(
     page, which films every head of this prompt.
     """
     cue = {"max_size": max_size, "head": head, "text": text}
-    return Picture("pattern", cue, blob, locked, as_cell, max_size + 74)
+    return Picture("pattern", cue, blob, locked, as_cell, max_size + 20)
 
 
 def pack(

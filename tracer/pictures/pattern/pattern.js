@@ -8,6 +8,8 @@
  *   keys: string[] | null, key_breaks: number[] }} PatternHeader
  */
 
+const CORNER = { high: 88, wide: 170 }; // room for the scale and two lines
+
 export default (args) => live(args, makePattern);
 
 /** @param {Part} part @returns {View} */
@@ -20,7 +22,7 @@ function makePattern(part) {
   const base = element("canvas", "", null, stage);
   const cross = element("canvas", "", null, stage);
   const legends = element("div", "legends", null, figure);
-  const key = element("div", "legend", null, legends);
+  const key = element("div", "legend key", null, legends);
   const blocks = element("span", "blocks", null, legends);
   const alt = element("details", "alt", null, figure);
   const side = element("div", "side", null, both);
@@ -240,16 +242,21 @@ function makePattern(part) {
     const numbers = size.map((side) => side < 14 / 3);
     layout = { left, bottom, size, height: size[0] * rows, width: size[1] * cols, numbers };
   }
+  /** The scale and the cell that is read stand among later tokens, where no cell is, if these leave them room. */
+  function fillCorner() {
+    const row = Math.min(rows - 1, Math.floor(CORNER.high / layout.size[0]));
+    const free = layout.width - seen(row) * layout.size[1];
+    const isFilled = free >= CORNER.wide;
+    const right = isFilled ? `${root.clientWidth - layout.left - layout.width}px` : "";
+    root.classList.toggle("filled", isFilled);
+    Object.assign(key.style, { right, maxWidth: isFilled ? `${free + CORNER.high / 2}px` : "" }); // it stands higher
+    Object.assign(readout.style, { right, maxWidth: isFilled ? `${free - 8}px` : "" });
+  }
   function drawCells(ctx) {
     const { theme } = part;
     paint();
     drawHeat(ctx, image, layout.left, 0, layout.width, layout.height);
     drawGrid(ctx, theme, layout, rows, cols, seen, firstRow);
-    ctx.font = `400 11px ${theme.sans}`;
-    const note = "later tokens, masked";
-    const free = layout.width - seen(Math.min(rows - 1, Math.floor(16 / layout.size[0]))) * layout.size[1];
-    if (ctx.measureText(note).width + 8 >= free) return;
-    writeText(ctx, note, layout.left + layout.width, 2, { colour: theme.muted, align: "right", baseline: "top" });
   }
   function repaint() {
     // the cells alone, for a frame; the canvas is still moved down as it was drawn
@@ -317,7 +324,8 @@ function makePattern(part) {
       base.ariaLabel =
         `Attention pattern of ${head.label || "a head"}: ${rows} query rows, ${cols} key columns${window}. ` +
         "Arrow keys move the pinned cell, Escape unpins it.";
-      attentionLegend(key, lut);
+      attentionLegend(key, lut, { note: head.causal ? "blank: later tokens" : "" });
+      fillCorner();
       writeTable();
       drawCross();
     },

@@ -52,15 +52,17 @@ def picture(
     scale: Scale | None = None,
     live: bool = False,
     events: Sequence[Event] = (),
+    heads_off: bool = False,
 ) -> Picture:
     """`pack(...)`, drawn; picks a step.
 
     What it shows meanwhile it tells the other parts of the page (topic `frame`), which draw it; `head` and `measure`
     choose the second curve; `events`, in order, are marked. `live`: the run goes on, so its last snapshot is only the
-    newest; its frames come as `reel(...)`, of which a new snapshot sends only the last one again.
+    newest; its frames come as `reel(...)`, of which a new snapshot sends only the last one again. `heads_off`: on this
+    page some are, which were on when all this was recorded.
     """
     cue = {"head": head, "measure": measure, "scale": scale.payload() if scale else None, "live": live,
-           "events": [event._asdict() for event in events]}  # fmt: skip
+           "events": [event._asdict() for event in events], "heads_off": heads_off}  # fmt: skip
     return Picture("scrubber", cue, blob, step, int, HEIGHT)
 
 

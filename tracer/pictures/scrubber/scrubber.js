@@ -2,6 +2,7 @@
 
 const SCRUBBER_EDGE = 9; // room beside the track, for the handle
 const BAND = 15; // the height of the words of events, above the curves
+const ROW = 13; // of these words
 const NEAR = 6; // pixels from an event at which the mouse means it
 const TRACK = 58; // its height below the top
 const SCRUBBER_HEIGHT = 80;
@@ -65,7 +66,7 @@ function makeScrubber(part) {
   };
   const scoreAt = figure("score");
   const lossAt = figure("loss");
-  const ticksAt = element("span", "what ticks", "1 tick = 1 record", readout);
+  const noteAt = element("span", "what note", "", readout);
   const strip = element("div", "strip", null, body);
   const base = element("canvas", "", null, strip);
   const over = element("canvas", "", null, strip);
@@ -78,6 +79,7 @@ function makeScrubber(part) {
   let arrays;
   let steps;
   let shares;
+  let isEven = true; // is the distance of records on the track that of their steps?
   let count = 0; // of snapshots
   let shown = null; // where the reader is while it is not where the host is: a place between 0 and count - 1
   let waiting = false; // for the host
@@ -264,9 +266,17 @@ function makeScrubber(part) {
     const near = part.cue.events.filter((event) => far(event) <= NEAR);
     return near.sort((a, b) => far(a) - far(b))[0] ?? null;
   }
+  /** Is there no curve as high as the second row of words? */
+  function isAboveCurves(from, to) {
+    const { loss, score, lossRange, scoreRange } = layout;
+    const isLow = (value, range) => !(yOf(value, range) < 2 * ROW);
+    const isHere = (i) => xOf(Math.min(i + 1, count - 1)) >= from && xOf(Math.max(i - 1, 0)) <= to;
+    return loss.every((value, i) => !isHere(i) || (isLow(value, lossRange) && isLow(score[i], scoreRange)));
+  }
   function drawEvents(ctx, current) {
-    // each is a line and its interval; words cross no other line if they can, and of those that would overlap the
-    // current event's stay, then the earlier ones
+    // each is a line and its interval; words cross no other line if they can, those without room in the first row go
+    // into a second where that leaves the curves free; of those that would overlap the current event's stay, then the
+    // earlier ones
     const { theme } = part;
     const { events } = part.cue;
     for (const event of events) {
@@ -275,22 +285,26 @@ function makeScrubber(part) {
       fillBox(ctx, css(theme.muted, 0.55), from, TRACK - 6, Math.max(2, to - from), 3);
     }
     const lines = events.map(({ step }) => xOf(placeOfStep(step)));
-    const taken = [];
+    const taken = [[], []];
     for (const event of current ? [current, ...events.filter((one) => one !== current)] : events) {
       const look = event === current ? { colour: theme.text, weight: 600 } : { colour: theme.muted, weight: 400 };
       ctx.font = `${look.weight} 11px ${theme.sans}`;
       const wide = ctx.measureText(event.label).width;
       const at = xOf(placeOfStep(event.step));
-      const isFree = (left) =>
+      const isFree = (/** @type {number[]} */ [row, left]) =>
         left >= 0 &&
         left + wide <= layout.width &&
-        taken.every(([from, to]) => left >= to + 8 || left + wide <= from - 8);
-      const crossed = (left) => lines.filter((line) => line > left - 4 && line < left + wide + 4 && line !== at).length;
-      const [left] = [at + 4, at - 4 - wide].filter(isFree).sort((a, b) => crossed(a) - crossed(b));
-      if (left === undefined) continue;
-      taken.push([left, left + wide]);
-      fillBox(ctx, css(theme.page), left - 1, 0, wide + 2, BAND); // over the line of another
-      writeText(ctx, event.label, left, 2, { colour: look.colour, align: "left", baseline: "top" });
+        taken[row].every(([from, to]) => left >= to + 8 || left + wide <= from - 8) &&
+        (!row || isAboveCurves(left, left + wide));
+      const crossed = (/** @type {number[]} */ [, left]) =>
+        lines.filter((line) => line > left - 4 && line < left + wide + 4 && line !== at).length;
+      const places = [0, 1].flatMap((row) => [at + 4, at - 4 - wide].map((left) => [row, left]));
+      const [place] = places.filter(isFree).sort((a, b) => crossed(a) - crossed(b));
+      if (!place) continue;
+      const [row, left] = place;
+      taken[row].push([left, left + wide]);
+      fillBox(ctx, css(theme.page), left - 1, row * ROW, wide + 2, ROW); // over the line of another
+      writeText(ctx, event.label, left, row * ROW + 2, { colour: look.colour, align: "left", baseline: "top" });
     }
   }
   function curve(ctx, values, range, colour, wide) {
@@ -383,10 +397,8 @@ function makeScrubber(part) {
       steps = arrays.steps;
       count = steps.length;
       shares = sharesOf(steps);
-      ticksAt.hidden = shares.every(
-        (share, i) => Math.abs(share * (steps[count - 1] - steps[0]) - steps[i] + steps[0]) < 0.5
-      );
-      strip.title = ticksAt.hidden ? "" : "One tick is one record, the numbers are training steps.";
+      isEven = shares.every((share, i) => Math.abs(share * (steps[count - 1] - steps[0]) - steps[i] + steps[0]) < 0.5);
+      strip.title = isEven ? "" : "One tick is one record, the numbers are training steps.";
       told = -1;
       if (at == null) return;
       shown = nearestStep(steps, at);
@@ -404,6 +416,8 @@ function makeScrubber(part) {
       readout.style.cssText = `--score: ${css(scoreColour())}`;
       lossAt.name.textContent = head.loss;
       scoreAt.name.textContent = scoreLabel();
+      noteAt.textContent = part.cue.heads_off ? "recorded with all heads on" : isEven ? "" : "1 tick = 1 record";
+      noteAt.hidden = !noteAt.textContent;
       strip.ariaValueMax = `${count - 1}`;
       drawBase();
       drawOver(sized(over, layout.width, SCRUBBER_HEIGHT));

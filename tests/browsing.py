@@ -281,15 +281,10 @@ def number(text: str) -> float:
     return float(re.sub(r"[^\d.+-]", "", text.replace("−", "-")))
 
 
-def metrics(page: Page, *labels: str) -> dict[str, float]:
-    """The first of each labelled number on the page, once those of `labels` are there."""
-    for label in labels:
-        page.get_by_test_id("stMetric").filter(has_text=label).first.wait_for()
-    found: dict[str, float] = {}
-    for box in page.get_by_test_id("stMetric").all():
-        label = box.get_by_test_id("stMetricLabel").inner_text()
-        found.setdefault(label, number(box.get_by_test_id("stMetricValue").inner_text()))
-    return found
+def losses(page: Page) -> list[float]:
+    """In the answer of Ablate: before, and after where heads are off."""
+    said = page.locator(".st-key-answer").get_by_text("the loss on").inner_text()
+    return [number(one) for one in re.findall(r"(?:from|to|is) (\d+\.\d+)", said)]
 
 
 @contextmanager

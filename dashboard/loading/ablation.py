@@ -58,12 +58,11 @@ class Setup:
 
 @dataclass(frozen=True)
 class Cost:
-    """Mean loss on one probe before and after, the change with its interval, and the loss by loss position."""
+    """Mean loss on one probe before and after, the change with its interval, and the loss after by loss position."""
 
     before: float
     after: float
     change: Estimate
-    before_by_position: np.ndarray
     after_by_position: np.ndarray
 
 
@@ -98,7 +97,7 @@ def costs(setup: Setup) -> dict[str, Cost]:
         e = Effect(before[name], after[name])
         clean, ablated = e.clean.numpy(), e.ablated.numpy()
         means = float(clean[:, where].mean()), float(ablated[:, where].mean())
-        return Cost(*means, e.over(where), clean.mean(0), ablated.mean(0))
+        return Cost(*means, e.over(where), ablated.mean(0))
 
     return {name: cost(name, where) for name, _, where in sequences}
 
@@ -162,6 +161,11 @@ def clean(run: Run, step: int) -> dict[str, float]:
     """Mean losses with every head on, by probe."""
     found = _clean(run, step)
     return {name: float(found[name][:, where].mean()) for name, _, where in batches(run).sequences()}
+
+
+def clean_by_position(run: Run, step: int) -> dict[str, np.ndarray]:
+    """Mean losses with every head on by loss position, by probe."""
+    return {name: losses.mean(0).numpy() for name, losses in _clean(run, step).items()}
 
 
 @st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=OF_A_STEP)

@@ -10,15 +10,14 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading.kept import AS_RECORDED, OF_A_STEP
-from dashboard.loading.prompt_film import CHEAP_BYTES
-from tracer.analysis import training_curves
+from tracer.analysis import timeline, training_curves
 from tracer.analysis.training_curves import Curve, Reads
 from tracer.store import Run
 
 
 def may_read(run: Run) -> bool:
     """May the weights of every snapshot be read: because they are small, or because the reader said so?"""
-    return 4 * run.meta["n_params"] * len(run.steps) <= CHEAP_BYTES or bool(st.session_state.get(wish(run)))
+    return timeline.is_cheap(run) or bool(st.session_state.get(wish(run)))
 
 
 def wish(run: Run) -> str:
@@ -41,16 +40,7 @@ def _reads(run: Run) -> Reads | None:
     import torch
 
     torch.set_num_threads(1)  # as in `loading.model`: every rerun is a new thread
-    reel = _reel(run)
-    try:
-        for step, scores in training_curves.compositions(run, [step for step in run.steps if step not in reel]):
-            reel[step] = scores
-    except ValueError:  # a damaged tokenizer: no model can be made, the curves of the trace are whole
-        return None
-    steps = [step for step in run.steps if step in reel]
-    if not steps:
-        return None
-    return Reads(steps, np.stack([reel[step] for step in steps]), training_curves.by_chance(run, steps[0]))
+    return timeline.reads(run, _reel(run))
 
 
 @st.cache_resource(max_entries=16, show_spinner=False, hash_funcs=OF_A_STEP)

@@ -15,6 +15,7 @@ import streamlit as st
 
 from dashboard.loading import head_scores, recorded_prompts, roles
 from tracer.analysis import guessing
+from tracer.analysis.timeline import CHEAP_BYTES
 from tracer.pictures import scrubber
 from tracer.pictures.guesses import Guesses
 from tracer.pictures.prompt_patterns import PromptPatterns
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 CHEAP_FLOPS = 4e10
-CHEAP_BYTES = 4e8
-"""What is filmed without being asked for: about two seconds on one core, and reading that many bytes of weights."""
+"""What is filmed without being asked for: about two seconds on one core, of `CHEAP_BYTES` of weights at most."""
 LOSSES = {"val_loss": "held-out loss", "train_loss": "training loss"}
 
 

@@ -28,6 +28,9 @@ def draw_next(run: Run, shown: PromptPatterns, before: PromptPatterns) -> None:
 
 
 def draw_said(run: Run, now: Said, then: Said, off: tuple[Head, ...]) -> None:
-    """The line of what the model says `now`, with heads `off`, and said `then`, with every head on."""
+    """The line of what the model says `now`, with heads `off`, and said `then`, with every head on.
+
+    With heads off its loss stands where they are named.
+    """
     with st.container(key="next_token"):
-        draw(guessing.line(run, now, then if off else None), key="guesses")
+        draw(guessing.line(run, now, then if off else None, quiet=bool(off)), key="guesses")

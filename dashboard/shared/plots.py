@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -81,11 +82,21 @@ def table(
     """Draw columns of equal length, `most` of their rows in view; `config` as in st.dataframe."""
     _remember(key, TABLE, columns)
     rows = len(next(iter(columns.values()), ()))
+    drawn = {name: unsigned_zeros(values, (config or {}).get(name)) for name, values in columns.items()}
     with st.container(key=f"{key}_box"):  # a table that is only shown has no name of its own on the page
         st.dataframe(
-            dict(columns), hide_index=True, key=key, alt=alt, row_height=ROW, column_config=config,
+            drawn, hide_index=True, key=key, alt=alt, row_height=ROW, column_config=config,
             height=HEAD + ROW * max(1, min(rows, most)), **options,
         )  # fmt: skip
+
+
+def unsigned_zeros(values: Sequence[Any], column: Any) -> Sequence[Any]:
+    """Of a column with so many decimals: what is printed as -0.000 becomes 0; others are as they were."""
+    decimals = re.fullmatch(r"%\d*\.(\d)f", str(((column or {}).get("type_config") or {}).get("format")))
+    if decimals is None:
+        return values
+    least = 0.5 * 10.0 ** -int(decimals[1])
+    return [0.0 if isinstance(value, float) and -least < value <= 0 else value for value in values]
 
 
 def _remember(key: str, kind: str, shown: Any) -> None:

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from dashboard.loading import ablation
 from dashboard.loading.ablation import Setup
 from dashboard.shared import choosers
 from dashboard.views.ablate import costs, sweep
-from tests.dashboard.words import written
+from tests.dashboard.words import answer, changes, strip, written
 from tracer import ablate, data
 from tracer.analysis import head_sets
 from tracer.analysis.run_sweep import sweep_run
@@ -28,56 +29,57 @@ from tracer.data import probes
 from tracer.measures.aliases import Head
 from tracer.pictures import headmap
 from tracer.pictures import tokens as token_strip
+from tracer.pictures.payload import MISSING
 from tracer.store import Run
 
 Open = Callable[..., AppTest]
 
 
-def metrics(app: AppTest) -> list[tuple[str, str]]:
-    return [(metric.label, metric.value) for metric in app.metric]
-
-
-def test_with_every_head_on_the_page_says_what_to_do(open_page: Open) -> None:
+def test_with_every_head_on_the_page_says_what_to_do(open_page: Open, sent: Any) -> None:
     app = open_page("ablate", run="tiny")
-    assert [label for label, _ in metrics(app)] == ["All heads on", "All heads on"]
+    assert strip(app).count("Every head on</th>") == 2 and not changes(app)
     assert "Switch a head off above: with all on, the loss on repeated tokens is" in written(app)
-    assert app.button(key="preset Random control (same number)").disabled
+    assert sent(app, "positions")[0]["labels"] == ["every head on"]
+    assert app.button(key="preset Random control").disabled
     assert app.button(key="preset Induction heads").disabled  # 30 steps are too few for one
 
 
-def test_the_numbers_are_those_of_an_ablation(open_page: Open, small_run: Run) -> None:
+def test_the_numbers_are_those_of_an_ablation(open_page: Open, small_run: Run, sent: Any) -> None:
     app = open_page("ablate", run="tiny", off=((0, 1), (1, 2)))
     config = small_run.config
     repeat = probes.repeated(small_run.meta["d_vocab"], 64, batch=config.record.repeat_rows)
     text = data.build(config.data, 64, config.seed).val(config.record.val_rows)
     on_repeat = ablate.effect(small_run.model(), repeat.tokens, [(0, 1), (1, 2)]).over(repeat.predictable).mean
     on_text = ablate.effect(small_run.model(), text, [(0, 1), (1, 2)]).mean
-    changes = [value for label, value in metrics(app) if label == "Change"]
-    assert [float(v.replace("−", "-")) for v in changes] == pytest.approx([on_repeat, on_text], abs=6e-4)
-    befores = [float(value) for label, value in metrics(app) if label == "Before"]
-    trace = small_run.trace.isel(step=-1)
-    assert befores == pytest.approx([float(trace["repeat_loss"]), float(trace["val_loss"])], abs=6e-4)
-    assert "32 sequences" in written(app) and "(4 sequences)" in written(app)
-    answer = (
-        f"Without L0H1 and L1H2 the loss on repeated tokens goes from {befores[0]:.3f} to {befores[0] + on_repeat:.3f}"
-    )
-    assert f"{answer} nats (change +{on_repeat:.3f}, 95 % interval" in written(app)
+    assert changes(app) == pytest.approx([on_repeat, on_text], abs=6e-4)
+    before, text_before = (float(small_run.trace[name][-1]) for name in ("repeat_loss", "val_loss"))
+    assert answer(app) == pytest.approx([before, before + on_repeat], abs=6e-4)
+    assert "Without L0H1 and L1H2 the loss on repeated tokens goes" in written(app)
+    held_out = f"{theme.fmt(text_before, 'loss')} → {theme.fmt(text_before + on_text, 'loss')} nats, 4 sequences"
+    assert "32 sequences" in strip(app) and held_out in strip(app)
+    repeated = theme.signed(on_repeat)
+    assert (written(app) + strip(app)).count(repeated) == 1  # no number twice
+    found = ablation.costs(Setup.of(small_run, 30, ((0, 1), (1, 2)), "zero", False))["repeat"].after_by_position
+    head, arrays, _ = sent(app, "positions")
+    assert head["labels"] == ["every head on", "heads off"]
+    high = head["lo"] + (head["hi"] - head["lo"]) * arrays["lines"][1].max() / (MISSING - 1)
+    assert high == pytest.approx(found.max(), abs=1e-2)
 
 
 def test_a_switch_of_the_strip_changes_the_numbers(open_page: Open) -> None:
     app = open_page("ablate", run="tiny", off=((1, 0),))
-    before = metrics(app)
+    before = answer(app)
     app.session_state["strip"] = {"pick": {"value": {"head": [1, 2], "off": [[1, 2], [0, 3]]}, "time": 1}}
     app.run()
     assert app.session_state["selection"].off == ((0, 3), (1, 2))
-    assert metrics(app) != before and not app.exception
+    assert answer(app) != before and not app.exception
 
 
 @pytest.mark.parametrize("mode", list(ablate.MODES))
 @pytest.mark.parametrize("frozen", [False, True])
 def test_every_mode_draws(mode: str, frozen: bool, open_page: Open) -> None:
     app = open_page("ablate", run="tiny", off=((0, 0),), mode=mode, frozen=frozen)
-    assert len(app.metric) == 6 and not app.error
+    assert len(changes(app)) == 2 and not app.error
     assert ("Patterns are held" in written(app)) == frozen == (", patterns frozen, the loss" in written(app))
     if mode == "mean":
         app.segmented_control(key="mode_box").set_value("zero").run()
@@ -88,7 +90,7 @@ def test_every_mode_draws(mode: str, frozen: bool, open_page: Open) -> None:
 
 def test_presets_choose_sets(open_page: Open, small_run: Run) -> None:
     app = open_page("ablate", run="tiny", off=((1, 0), (1, 1)))
-    app.button(key="preset Random control (same number)").click().run()
+    app.button(key="preset Random control").click().run()
     assert app.session_state["selection"].off == ((1, 2), (1, 3))
     app.button(key="preset Previous-token head").click().run()
     back = head_sets.previous_token_head(small_run.trace["previous_token"][-1].values)
@@ -123,7 +125,7 @@ def test_a_link_carries_everything() -> None:
 
 def test_heads_of_another_model_are_left_out(open_page: Open) -> None:
     app = open_page("ablate", run="tiny", off=((1, 0), (7, 3)))
-    assert "This model has no L7H3: left out." in written(app) and len(app.metric) == 6
+    assert "This model has no L7H3: left out." in written(app) and len(changes(app)) == 2
 
 
 def test_small_effects_of_one_head_come_with_a_warning(open_page: Open) -> None:
@@ -154,7 +156,7 @@ def test_what_is_left_after_correction_is_said() -> None:
 
 def test_the_first_step_can_be_ablated(open_page: Open) -> None:
     app = open_page("ablate", run="tiny", step=0, off=((0, 0),))
-    assert len(app.metric) == 6
+    assert len(changes(app)) == 2
 
 
 def test_choosing_a_token_shows_what_comes_after_it(open_page: Open) -> None:
@@ -199,7 +201,7 @@ def test_held_patterns_are_shown_as_held(workplace: object, small_run: Run) -> N
 @pytest.mark.parametrize("prompt", [" ", "not in the vocabulary"])
 def test_a_refused_prompt_leaves_the_rest_of_the_page(prompt: str, open_page: Open) -> None:
     app = open_page("ablate", run="tiny", prompt=prompt, off=((0, 0),), section="text")
-    assert len(app.metric) == 6 and app.error and app.button(key="verdict")
+    assert len(changes(app)) == 2 and app.error and app.button(key="verdict")
 
 
 def test_only_what_is_open_is_drawn_and_the_link_says_which(open_page: Open) -> None:
@@ -219,15 +221,23 @@ def test_only_what_is_open_is_drawn_and_the_link_says_which(open_page: Open) -> 
 def test_losses_and_their_intervals_are_drawn_where_they_are() -> None:
     """Nats from 0 over the width of the image: 0 to 4.2, 5 % more than the highest."""
     found = {"zero": ablate.Estimate(1.0, 0.5, 2.0, 8), "mean": ablate.Estimate(0.2, np.nan, np.nan, 1)}
-    markup = costs.strip(2.0, found, 3.5, "zero")
+    rows = [costs.Row(mode, 2.0, change, mode == "zero") for mode, change in found.items()]
+    groups = [costs.Rows("Of <one>", "8 sequences", [costs.Row("on", 2.0), *rows])]
+    markup = costs.strip(groups, 3.5)
     images = [base64.b64decode(one).decode() for one in re.findall(r"base64,([^\"]+)", markup)]
-    assert len(images) == 5 and 'x="83.33%"' in images[0] and "uniform guess 3.500" in images[0]
+    assert (
+        len(images) == 5 and 'x="83.33%"' in images[0] and ">uniform guess<" in images[0] and "Of &lt;one&gt;" in markup
+    )
     clean, zero, mean = images[1:4]
-    assert [re.findall(r'cx="([\d.]+)%', one) for one in (clean, zero, mean)] == [["47.62"], ["71.43"], ["52.38"]]
+    assert [re.findall(r'cx="([\d.]+)%', one) for one in (clean, zero, mean)] == [
+        ["47.62"],
+        ["47.62", "71.43"],
+        ["47.62", "52.38"],
+    ]
     lines = [re.findall(r'x1="([\d.]+)%" x2="([\d.]+)%', one) for one in (clean, zero, mean)]
     bare = [("0", "100"), ("83.33", "83.33")]
-    assert lines[0] == lines[2] == bare
-    assert lines[1] == [*bare, ("59.52", "95.24"), ("59.52", "59.52"), ("95.24", "95.24")]
+    assert lines[0] == bare and lines[2] == [*bare, ("47.62", "52.38")]
+    assert lines[1] == [*bare, ("47.62", "71.43"), ("59.52", "95.24"), ("59.52", "59.52"), ("95.24", "95.24")]
     assert re.findall(r'x="([\d.]+)%"[^>]*>([\d.]+)<', images[4])[:2] == [("0.0", "0"), ("23.81", "1")]
     assert "+1.000 <small>" in markup and markup.count('class="chosen"') == 1
 
@@ -238,7 +248,8 @@ def test_worse_than_guessing_is_said(
 ) -> None:
     monkeypatch.setattr(choosers, "scale", lambda *_: theme.Scale("Loss", "nats", 0, 1, chance=guess))
     said = written(open_page("ablate", run="tiny", off=((0, 0),)))
-    assert (f"Worse than guessing ({guess:.3f} nats)" in said) == worse
+    assert (f"nats, worse than a uniform guess ({guess:.3f})" in said) == worse
+    assert (f"nats (uniform guess {guess:.3f})" in said) != worse
 
 
 @pytest.mark.parametrize(
@@ -261,14 +272,13 @@ def test_without_the_text_it_falls_back_on_what_the_run_kept(open_page: Open, co
     )
     app = open_page("ablate", run="other", off=((0, 0),))
     assert "The text it was trained on has changed since: measured on the text kept with the run" in written(app)
-    assert "1 sequence, so no interval" in written(app)
+    assert "1 sequence</small>" in strip(app) and "no interval" in strip(app)
     app = open_page("ablate", run="other", off=((0, 0),), mode="resample")
     assert "1 sequence: resample has no other to take what stands in from" in written(app) and not app.exception
-    changes = [one.value for one in app.metric if one.label == "Change"]
     batches = ablation.batches(other)
     repeat, reference = batches.main("resample"), batches.reference("repeat", "resample")
     cost = ablate.effect(other.model(), repeat.tokens, [(0, 0)], "resample", reference=reference).over(repeat.where)
-    assert changes == [theme.signed(cost.mean)]
+    assert changes(app) == pytest.approx([cost.mean], abs=6e-4)
 
     assert not open_page("ablate", run="other", off=((0, 0),), mode="resample", section="heads").exception
     found = sweep_run(other, steps=other.steps[-1:])["effect"].sel(step=other.steps[-1])
@@ -294,7 +304,7 @@ def test_nothing_recorded_yet(open_page: Open, copy_run: Callable[..., Run]) -> 
     other = copy_run("other", created="2026-01-04T00:00:00+00:00")
     shutil.rmtree(other.dir / "trace.zarr")
     app = open_page("ablate", run="other")
-    assert "no trace.zarr" in written(app) and not app.metric
+    assert "no trace.zarr" in written(app) and not app.header
 
 
 def test_pictures_refuse_what_does_not_fit() -> None:

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import streamlit as st
 import torch
 import zarr
 from streamlit.testing.v1 import AppTest
 
 from dashboard import state
 from dashboard.loading import prompt_tokens
-from dashboard.shared import prompts
+from dashboard.shared import plots, prompts
 from dashboard.views.find import data as finding_passages
 from dashboard.views.find import passages as section
 from dashboard.views.find.page import ranked
@@ -69,10 +70,17 @@ def test_heads_are_ranked_and_the_sharpest_look_is_found(open_page: Open, sent: 
     assert "Searched 64 rows of random tokens that repeat, 4,096 tokens" in captions(app)
 
 
+def test_nothing_is_printed_with_a_minus() -> None:
+    column = st.column_config.NumberColumn(format="%6.3f")
+    assert str(plots.unsigned_zeros([-0.0004, -0.0, 0.0004, -0.0006], column)) == "[0.0, 0.0, 0.0004, -0.0006]"
+    assert plots.unsigned_zeros([-0.0004], None) == [-0.0004]
+
+
 def test_ranked_by_what_is_above_the_control(open_page: Open, small_run: Run) -> None:
     app = open_page("find", run="tiny", measure="induction")
     ranking, now = shown(app, "ranking"), small_run.trace.isel(step=-1)
     assert list(ranking) == ["Head", "Above control", "Induction score", "Control"]
+    assert "Score above control, on random tokens" in captions(app)
     above = (now["induction"] - now["induction_control"]).values
     np.testing.assert_allclose(ranking["Above control"], np.sort(above.ravel())[::-1], rtol=1e-6)
     best = np.unravel_index(int(above.argmax()), above.shape)

@@ -20,7 +20,7 @@ from dashboard.shared import sweeping
 from dashboard.theme import signed
 from dashboard.views.ablate import card, circuit, sweep
 from dashboard.views.ablate import data as proving
-from tests.dashboard.words import shown, written
+from tests.dashboard.words import shown, strip, written
 from tracer import ablate
 from tracer.analysis.run_sweep import sweep_run
 from tracer.model import Transformer
@@ -129,9 +129,9 @@ def test_all_replacements_stand_side_by_side(open_page: Open, small_run: Run) ->
     app = open_page("ablate", run="tiny", off=((1, 2),), mode="mean")
     found = ablation.by_replacement(setup_of(small_run, ((1, 2),), "mean"))
     assert found["mean"] == ablation.costs(setup_of(small_run, ((1, 2),), "mean"))["repeat"].change
-    table = next(e.proto.body for e in app.get("html") if "replaced with" in e.proto.body)
-    assert re.findall(r'<th scope="row">(\w+)</th>.*?<td>(\S+) <small>', table) == [
-        (mode.capitalize(), signed(e.mean)) for mode, e in found.items()
+    text = ablation.costs(setup_of(small_run, ((1, 2),), "mean"))["text"].change
+    assert re.findall(r'<th scope="row">(\w+)</th>.*?<td>(\S+) <small>', strip(app)) == [
+        (mode.capitalize(), signed(e.mean)) for mode, e in (*found.items(), ("mean", text))
     ]
     assert any("Their intervals overlap" in c.value for c in app.caption) == ablate.agree(found)
 

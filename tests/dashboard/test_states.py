@@ -137,7 +137,7 @@ WHOLE = {
     "training": "Loss by position",
     "phases": "Order of events",
     "gradients": "Tensor by tensor",
-    "ablate": "These heads, or any?",
+    "ablate": "Where in the sequence",
     "circuits": "Composition: who reads whom",
     "specimens": "1. One head, nothing scaled",
 }

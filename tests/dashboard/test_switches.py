@@ -303,7 +303,10 @@ def test_what_weights_say_stays(open_page: Open, sent: Any) -> None:
     assert cue(on, "copying_map")["values"] == cue(off, "copying_map")["values"]
     assert shown(on, "words_moves") == shown(off, "words_moves")
     assert ("Weights are the same with heads off." in captions(off), "Weights are" in captions(on)) == (True, False)
-    assert cue(on, "guesses")["before"] is None
+    assert cue(on, "guesses")["before"] is None and (cue(on, "guesses")["quiet"], cue(off, "guesses")["quiet"]) == (
+        False,
+        True,
+    )
 
 
 @pytest.mark.parametrize("page", ["circuits", "find", "ablate"])

@@ -54,8 +54,7 @@ def test_what_a_held_token_looks_at(strings: list[str], row: list[float], comple
 
 
 def cost(mean: float, low: float, high: float) -> Cost:
-    nothing = np.zeros(1)
-    return Cost(1.0, 1.0 + mean, Estimate(mean, low, high, 8), nothing, nothing)
+    return Cost(1.0, 1.0 + mean, Estimate(mean, low, high, 8), np.zeros(1))
 
 
 NONE, SMALL, LARGE = cost(0.01, -0.02, 0.04), cost(0.2, 0.1, 0.3), cost(8.0, 7.5, 8.5)

@@ -40,3 +40,21 @@ def captions(app: AppTest) -> str:
 
 def labels(app: AppTest) -> list[str]:
     return [button.label for button in app.button]
+
+
+def answer(app: AppTest) -> list[float]:
+    """The losses in the answer of Ablate: before, and after where heads are off."""
+    (said,) = (one.value for one in app.markdown if "the loss on" in one.value)
+    return [float(number) for number in re.findall(r"(?:from|to|is) (\d+\.\d+)", said)]
+
+
+def strip(app: AppTest) -> str:
+    """On Ablate, the table of losses and their changes."""
+    (table,) = (e.proto.body for e in app.get("html") if 'class="strip"' in e.proto.body)
+    return table
+
+
+def changes(app: AppTest) -> list[float]:
+    """On Ablate, the change in loss on each probe, with what was chosen in place of the heads."""
+    said = re.findall(r'class="chosen">.*?<td>(.*?) <small>', strip(app))
+    return [float(number.replace("−", "-")) for number in said]

@@ -15,7 +15,7 @@ import pytest
 
 import tracer
 from tests.diagnosis.lessons import Lesson
-from tracer.analysis.training_curves import course, events
+from tracer.analysis.timeline import happened
 from tracer.diagnosis import examine
 from tracer.pictures import payload
 from tracer.site import publish, run_page
@@ -47,10 +47,9 @@ def site(trained_toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_page_says_what_its_run_holds(site: Path, trained_toy: Path) -> None:
     run = tracer.open_run(trained_toy)
     page = (site / f"{run.name}.html").read_text("utf-8")
-    notes, changed = told(page), [(one.change, one.happens) for one in events(course(run.trace))]
-    assert changed and notes["What happened"] == {
-        f"step {at.midpoint:,} ({at.low:,}–{at.high:,})": happens for at, happens in changed if at
-    }
+    notes, changed = told(page), happened(run, run.trace)
+    assert notes["What happened"] == {f"step {at.step:,} ({at.low:,}–{at.high:,})": at.label for at in changed}
+    assert any(re.fullmatch(r"L1H\d reads L0H\d", at.label) for at in changed), "dated from weights, as on Phases"
     roles = tracer.roles(run).heads
     assert roles and list(notes["Roles of heads"]) == [f"L{layer}H{head}" for layer, head in roles]
     for (layer, head), found in roles.items():
@@ -73,9 +72,10 @@ def test_its_film_is_that_of_every_snapshot_with_events_and_roles(site: Path, tr
     header, arrays = payload.unpack(payload_of(found["scrubber"]))
     assert arrays["steps"].tolist() == run.steps and (arrays["film"] != 65535).all() and header["cells"][:2] == [2, 4]
     assert arrays["roles"].shape == (len(run.steps), 2, 4)
-    assert [one["label"] for one in found["scrubber"]["cue"]["events"]] == [
-        one.happens for one in events(course(run.trace))
-    ]
+    events = [one.label for one in happened(run, run.trace)]
+    assert [one["label"] for one in found["scrubber"]["cue"]["events"]] == events
+    shown = mounts(tracer.show(run, [0, 5, 7, 5], film=True).html)
+    assert [one["label"] for one in shown["scrubber"]["cue"]["events"]] == events, "in a notebook too"
     assert found["atlas"]["cue"]["roles"]["codes"] == arrays["roles"][-1].tolist()
 
 
@@ -98,8 +98,8 @@ def test_the_index_leads_to_each_run(site: Path, trained_toy: Path) -> None:
     text = (site / "index.html").read_text("utf-8")
     assert f'<a class="card" href="{trained_toy.name}.html"><h2>{trained_toy.name}</h2>' in text
     assert text.count("data:image/png;base64,") == 2  # light and dark
-    for one in events(course(tracer.open_run(trained_toy).trace)):
-        assert escape(one.happens) in text
+    run = tracer.open_run(trained_toy)
+    assert all(escape(one.label) in text for one in happened(run, run.trace))
 
 
 def test_what_takes_too_long_is_left_out_and_said(

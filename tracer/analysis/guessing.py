@@ -29,9 +29,10 @@ def guesses(run: Run, says: Said) -> Guesses:
     return Guesses(strings(run, ids), says.following[ids], says.loss)
 
 
-def line(run: Run, now: Said, before: Said | None = None) -> Picture:
-    """The picture of what it says `now`; `before`: with every head on, where some are off."""
+def line(run: Run, now: Said, before: Said | None = None, *, quiet: bool = False) -> Picture:
+    """The picture of what it says `now`, `quiet` without its loss; `before`: with every head on, where some are off."""
     ids = likeliest(now.following, None if before is None else before.following)
     words = strings(run, ids)
     shown = Guesses(words, now.following[ids], now.loss)
-    return pictures.picture(shown, None if before is None else Guesses(words, before.following[ids], before.loss))
+    then = None if before is None else Guesses(words, before.following[ids], before.loss)
+    return pictures.picture(shown, then, quiet=quiet)

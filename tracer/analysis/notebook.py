@@ -17,8 +17,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from tracer.analysis.timeline import events_of, roles_at, roles_over
-from tracer.analysis.training_curves import course
+from tracer.analysis.timeline import happened, roles_at, roles_over
 from tracer.measures import MEASURES, PROBES, Measure, Setting, in_trace, measures_in
 from tracer.measures.aliases import Head
 from tracer.pictures import scrubber
@@ -27,6 +26,7 @@ from tracer.pictures.picture import Picture
 from tracer.pictures.portable import Told, heads_file
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.pictures.scales import head_label, of_measure
+from tracer.pictures.scrubber import Event
 from tracer.store import NotARun, Run, nearest_row, open_run
 
 if TYPE_CHECKING:
@@ -103,8 +103,12 @@ def show(
 def run_file(
     run: Run, prompt: str | Sequence[int], step: int | None, head: Head | None, measure: str, film: bool | None,
     off: tuple[Head, ...] = (), *, more: Sequence[Note] = (), history: Picture | None = None,
+    events: Sequence[Event] | None = None,
 ) -> str:  # fmt: skip
-    """`show` of a run as the text of a file; `more` is read below its pictures, `history` stands among them."""
+    """`show` of a run as the text of a file; `more` is read below its pictures, `history` stands among them.
+
+    `events`: what it dates, where that is known already.
+    """
     from tracer.ablate.planner import zeroed
     from tracer.analysis import guessing
     from tracer.analysis.prompt_attention import foretold_by, look, read_norms
@@ -138,7 +142,8 @@ def run_file(
     chosen = head or strongest(measures[_known(measure, measures)])
     has_roles = trace is not None and trace.sizes["step"] and "layer" in trace.sizes
     roles = roles_at(trace, step) if trace is not None and has_roles else None
-    events = events_of(course(trace)) if trace is not None and filmed else []
+    if events is None:
+        events = happened(run, trace) if trace is not None and filmed else []
     told = Told(
         run.name, release(), step, _text(prompt), snippet(run, prompt, step, chosen, measure, off),
         f"/heads?{address(run.name, prompt, step, chosen, measure, off)}",

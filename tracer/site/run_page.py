@@ -10,8 +10,8 @@ import numpy as np
 
 from tracer.analysis import notebook, run_prompts
 from tracer.analysis.head_roles import HeadRole, roles_in
-from tracer.analysis.timeline import events_of
-from tracer.analysis.training_curves import course, strongest
+from tracer.analysis.timeline import happened
+from tracer.analysis.training_curves import strongest
 from tracer.diagnosis import Diagnosis, examine
 from tracer.diagnosis.verdict import verdict as verdict_of
 from tracer.measures import in_trace
@@ -51,7 +51,7 @@ def findings_of(run: Run) -> Findings:
     trace = run.trace
     if not trace.sizes["step"]:
         raise ValueError(f"{run.name} has recorded nothing yet: publish it once it has")
-    return Findings(trace, events_of(course(trace)), examine(run))
+    return Findings(trace, happened(run, trace), examine(run))
 
 
 def run_page(run: Run, found: Findings, prompt: str | None = None) -> str:
@@ -73,7 +73,7 @@ def run_page(run: Run, found: Findings, prompt: str | None = None) -> str:
     film = 2 * run.meta["n_params"] * n * len(run.steps) <= FILM_FLOPS
     if not film:
         notes.append(Note("Film", terms=[("left out", f"{len(run.steps):,} snapshots take more than a minute here")]))
-    return notebook.run_file(run, given, None, head, measure, film, more=notes, history=history)
+    return notebook.run_file(run, given, None, head, measure, film, more=notes, history=history, events=found.events)
 
 
 def measure_of(trace: xr.Dataset) -> str | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import streamlit as st
@@ -22,17 +23,22 @@ if TYPE_CHECKING:
     from tracer.ablate import Estimate
 
 STYLE = """<style>
-.strip { width: 100%; border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
+.strip { width: 100%; border-collapse: collapse; font-size: .9rem; }
+.strip td { font-variant-numeric: tabular-nums; }
 .strip th, .strip td { padding: .3rem 0; font-weight: 400; text-align: left; white-space: nowrap; }
 .strip thead th { opacity: .7; font-size: .8rem; }
 .strip .x { width: 60%; padding: 0 1rem; }
 .strip img { display: block; width: 100%; height: 25px; }
+.strip .group th { padding-top: .7rem; font-weight: 600; }
+.strip .group small { font-weight: 400; }
 .strip .chosen th { font-weight: 600; }
-.strip td small { opacity: .7; font-size: .8rem; }
+.strip :is(th, td) small { opacity: .7; font-size: .8rem; }
 @media (max-width: 640px) {
   .strip tr { display: grid; grid-template-columns: auto auto; justify-content: space-between; }
   .strip .x { grid-area: 2 / 1 / 3 / 3; width: 100%; padding: 0; }
   .strip thead th { white-space: normal; }
+  .strip tr > :last-child { text-align: right; }
+  .strip tr > :is(.x, [colspan]) { grid-column: 1 / 3; text-align: left; }
 }
 </style>"""
 SLATE, GREY = "#66738a", "#808080"
@@ -41,8 +47,25 @@ HEIGHT = 25
 """Pixels of a row's drawing."""
 
 
-def draw_verdict(setup: Setup) -> dict[str, Cost] | None:
-    """The answer: what the main loss becomes, and how sure that is; returned is the cost on every probe."""
+class Row(NamedTuple):
+    """A loss in nats with every head on, and how much it changes."""
+
+    name: str
+    before: float
+    change: Estimate | None = None
+    chosen: bool = False
+
+
+class Rows(NamedTuple):
+    """What was measured on one probe."""
+
+    title: str
+    detail: str
+    rows: Sequence[Row]
+
+
+def draw_verdict(run: Run, setup: Setup) -> dict[str, Cost] | None:
+    """The answer: what the main loss becomes, beside guessing; returned is the cost on every probe."""
     main = ablation.batches(setup.opened).main(setup.mode).name
     on = ablation.WORDS[main]
     try:
@@ -55,91 +78,89 @@ def draw_verdict(setup: Setup) -> dict[str, Cost] | None:
             draw_answer(f"Switch a head off above: with all on, the loss on {on} is "
                         f"{theme.fmt(clean[main], 'loss')} nats.")  # fmt: skip
         return None
-    cost = found[main]
     how = {"zero": "Without {}", "mean": "With {} averaged", "resample": "With {} resampled"}[setup.mode]
     done = how.format(switches.named(setup.off)) + ", patterns frozen," * setup.frozen
-    before, after = (theme.fmt(loss, "loss") for loss in (cost.before, cost.after))
-    change = f"change {theme.signed(cost.change.mean)}, {_sure(cost.change)}"
-    draw_answer(f"{done} the loss on {on} goes from {before} to {after} nats ({change}).")
+    draw_answer(f"{done} the loss on {on} goes {_goes(found[main], choosers.scale('repeat_loss', run).chance)}.")
     return found
 
 
-def draw_costs(run: Run, setup: Setup, found: dict[str, Cost] | None) -> None:
-    """The loss with every head on and with these off, on each probe; what is left of it to guessing."""
+def _goes(cost: Cost, guess: float | None) -> str:
+    """A loss before and after, beside that of a guess."""
+    words = f"from {theme.fmt(cost.before, 'loss')} to {theme.fmt(cost.after, 'loss')} nats"
+    if guess is not None:
+        said = theme.fmt(guess, "loss")
+        words += f", worse than a uniform guess ({said})" if cost.after > guess else f" (uniform guess {said})"
+    return words + "; the change could be nothing" * (cost.change.low <= 0 <= cost.change.high)
+
+
+def draw_changes(run: Run, setup: Setup, found: dict[str, Cost] | None) -> None:
+    """The change on each probe, on the main one by each replacement, with intervals; and what they say together."""
     before, given = ablation.clean(setup.opened, setup.step), ablation.batches(setup.opened)
     main, note, some = given.main(setup.mode).name, given.note, given.counted != slice(None)
-    said = {
+    about = {
         "repeat": "Random tokens, said twice. The loss of the second time, where copying gives the answer.",
         "text": ("Text that was kept with the run." if note else "Text that it was not trained on.")
         + (" The loss of the tokens that count." if some else " The loss of all its tokens."),
     }
-    for column, name in zip(st.columns(len(before)), before, strict=True):
-        with column, st.container(border=True, height="stretch", gap="xsmall"):
-            st.markdown(f"**{probe_title(name, setup)}**, nats", help=said[name])
-            _draw_cost(before[name], found.get(name) if found else None, answered=name == main)
-            if found and name not in found:
-                st.caption(f"1 sequence: {setup.mode} has no other to take what stands in from.")
-    if note:
-        st.caption(theme.sentence(f"{note}: measured on the text kept with the run"))
-    if found is None:
-        return
-    cost, guess = found[main], choosers.scale("repeat_loss", run).chance
-    if guess is not None and cost.after > guess:
-        st.caption(f"Worse than guessing ({theme.fmt(guess, 'loss')} nats): it is confidently wrong.")
-    if len(setup.off) == 1 and abs(cost.change.mean) < head_sets.SMALL:
-        st.caption(head_sets.REDUNDANCY)
+    help = "\n\n".join(f"**{probe_title(name, setup)}**: {about[name]}" for name in before)
+    st.header("Change in loss" if found else "Loss", anchor=False, help=help)
+    changes = _by_replacement(run, setup, found[main]) if found else {}
+    groups = [
+        _rows(probe_title(name, setup), setup.mode, before[name], found.get(name) if found else None,
+              changes if name == main else None)
+        for name in before
+    ]  # fmt: skip
+    with st.container(gap="xsmall", key="replacements"):
+        st.html(strip(groups, choosers.scale("repeat_loss", run).chance))
+        said = [theme.sentence(f"{note}: measured on the text kept with the run")] * bool(note)
+        if found:
+            said += [f"1 sequence: {setup.mode} has no other to take what stands in from."] * (len(found) < len(before))
+            said.append(_agreement(run, changes))
+            if len(setup.off) == 1 and abs(found[main].change.mean) < head_sets.SMALL:
+                said.append(head_sets.REDUNDANCY)
+        st.caption(" ".join(said))
 
 
-def _draw_cost(before: float, cost: Cost | None, answered: bool) -> None:
-    """`answered`: how sure it is stands in the answer."""
-    with st.container(horizontal=True, gap="medium"):
-        st.metric("Before" if cost else "All heads on", theme.fmt(before, "loss"), width="content")
-        if cost is None:
-            return
-        change = cost.change
-        st.metric("After", theme.fmt(cost.after, "loss"), width="content")
-        st.metric("Change", theme.signed(change.mean), width="content")
-    if answered:
-        st.caption(f"{change.n} sequence{'s' * (change.n > 1)}")
-    else:
-        st.caption(_sure(change) + (f" ({change.n} sequences)" if np.isfinite(change.low) else ""))
+def _rows(title: str, mode: str, before: float, cost: Cost | None, changes: dict[str, Estimate] | None) -> Rows:
+    """Of one probe: a row for each replacement, where there are `changes` (what the answer says of it stands there)."""
+    loss = theme.fmt(before, "loss")
+    if cost is None:
+        return Rows(title, "" if changes is not None else f"{loss} nats", [Row("Every head on", before)])
+    n = f"{cost.change.n} sequence{'s' * (cost.change.n > 1)}"
+    if changes is None:
+        detail = f"{loss} → {theme.fmt(cost.after, 'loss')} nats, {n}"
+        return Rows(title, detail, [Row(mode.capitalize(), before, cost.change, True)])
+    return Rows(title, n, [Row(one.capitalize(), before, change, one == mode) for one, change in changes.items()])
 
 
-def _sure(change: Estimate) -> str:
-    """How sure a change is."""
-    if not np.isfinite(change.low):
-        return "1 sequence, so no interval" if change.n == 1 else "no interval"
-    unsure = ": could be nothing" if change.low <= 0 <= change.high else ""
-    return f"95 % interval {theme.interval(change.low, change.high)}{unsure}"
+def _by_replacement(run: Run, setup: Setup, cost: Cost) -> dict[str, Estimate]:
+    """The change in the main loss by what stands in; of a large model by what was chosen alone."""
+    return {setup.mode: cost.change} if ablation.is_large(run) else ablation.by_replacement(setup)
 
 
-def draw_replacements(run: Run, setup: Setup) -> None:
-    """What zero, mean and resample say of the main loss, as dots with whiskers, and whether they agree."""
+def _agreement(run: Run, found: dict[str, Estimate]) -> str:
+    """Whether zero, mean and resample say the same."""
     from tracer.ablate import agree
 
-    cost = ablation.costs(setup)[ablation.batches(setup.opened).main(setup.mode).name]
-    found = {setup.mode: cost.change} if ablation.is_large(run) else ablation.by_replacement(setup)
     if ablation.is_large(run):
-        said = "A forward pass of this model takes seconds: choose another replacement to measure it as well."
-    elif len(found) == 1:
-        said = "There is 1 sequence, so nothing but zero can stand in."
-    elif not all(np.isfinite(e.low) for e in found.values()):
-        said = "With 1 sequence there are no intervals to compare."
-    elif agree(found):
-        said = "Their intervals overlap: the replacement matters little."
-    else:
-        said = "They differ by more than their intervals: the replacement matters."
-    with st.container(gap="xsmall", key="replacements"):
-        st.html(strip(cost.before, found, choosers.scale("repeat_loss", run).chance, setup.mode))
-        st.caption(said)
+        return "Choose another replacement to measure it too: this model takes seconds."
+    if len(found) == 1:
+        return "There is 1 sequence, so nothing but zero can stand in."
+    if not all(np.isfinite(e.low) for e in found.values()):
+        return "With 1 sequence there are no intervals to compare."
+    if agree(found):
+        return "Their intervals overlap: the replacement matters little."
+    return "They differ by more than their intervals: the replacement matters."
 
 
-def strip(before: float, found: dict[str, Estimate], guess: float | None, chosen: str) -> str:
-    """A row for every head on and one for each replacement, on one axis of nats from 0.
+def strip(groups: Sequence[Rows], guess: float | None) -> str:
+    """A row for each loss on one axis of nats from 0: with every head on, grey, and with some off, with its interval.
 
     The drawings are images, which a file of the page keeps (`tracer.pictures.taken`).
     """
-    ends = [before, *(before + e.mean for e in found.values()), *(before + e.high for e in found.values())]
+    rows = [row for group in groups for row in group.rows]
+    changes = [(row.before, row.change) for row in rows if row.change is not None]
+    ends = [*(row.before for row in rows), *(b + e.mean for b, e in changes), *(b + e.high for b, e in changes)]
     top = 1.05 * max(value for value in (*ends, guess or 0.0, 1e-9) if np.isfinite(value))
 
     def at(loss: float) -> float:
@@ -148,6 +169,12 @@ def strip(before: float, found: dict[str, Estimate], guess: float | None, chosen
     def upright(x: float, half: float, look: str) -> str:
         middle = HEIGHT / 2
         return f'<line x1="{x}%" x2="{x}%" y1="{middle - half}" y2="{middle + half}" {look}/>'
+
+    def along(low: float, high: float, look: str) -> str:
+        return f'<line x1="{low}%" x2="{high}%" y1="{HEIGHT / 2}" y2="{HEIGHT / 2}" {look}/>'
+
+    def dot(loss: float, colour: str) -> str:
+        return f'<circle cx="{at(loss)}%" cy="{HEIGHT / 2}" r="4" fill="{colour}"/>' if np.isfinite(loss) else ""
 
     def cell(marks: str) -> str:
         drawing = f'<svg xmlns="http://www.w3.org/2000/svg" width="100%" height="{HEIGHT}">{marks}</svg>'
@@ -160,28 +187,37 @@ def strip(before: float, found: dict[str, Estimate], guess: float | None, chosen
 
     line = "" if guess is None else upright(at(guess), HEIGHT / 2, f'stroke="{GREY}" stroke-dasharray="3"')
     label = "" if guess is None else words(
-        at(guess), f"uniform guess {theme.fmt(guess, 'loss')}", *(("end", -6) if at(guess) > 50 else ("start", 6))
+        at(guess), "uniform guess", *(("end", -6) if at(guess) > 50 else ("start", 6))
     )  # fmt: skip
     floor = f'<line x1="0%" x2="100%" y1="{HEIGHT}" y2="{HEIGHT}" stroke="{GREY}" stroke-opacity="0.4"/>'
 
-    def row(name: str, kind: str, loss: float, whisker: str, colour: str, told: str) -> str:
-        dot = f'<circle cx="{at(loss)}%" cy="{HEIGHT / 2}" r="4" fill="{colour}"/>' if np.isfinite(loss) else ""
-        plot = cell(floor + line + whisker + dot)
-        return f'<tr class="{kind}"><th scope="row">{escape(name)}</th>{plot}<td>{told}</td></tr>'
+    def drawn(row: Row) -> str:
+        marks, told, look = "", "", f'stroke="{SLATE}" stroke-width="1.5"'
+        if (e := row.change) is not None:
+            after = row.before + e.mean
+            if np.isfinite(after) and np.isfinite(row.before):
+                marks += along(at(row.before), at(after), f'stroke="{GREY}" stroke-opacity="0.4"')
+            if np.isfinite(e.low):
+                low, high = at(row.before + e.low), at(row.before + e.high)
+                marks += along(low, high, look) + upright(low, 5, look) + upright(high, 5, look)
+            marks += dot(row.before, GREY) + dot(after, SLATE)
+            told = f"{theme.signed(e.mean)} <small>{theme.interval(e.low, e.high)}</small>"
+        else:
+            marks = dot(row.before, GREY)
+        kind = "chosen" if row.chosen else ""
+        plot = cell(floor + line + marks)
+        return f'<tr class="{kind}"><th scope="row">{escape(row.name)}</th>{plot}<td>{told}</td></tr>'
 
     stride = next(one for one in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 1e9) if top / one <= 6)
     ticks = "".join(
         words(at(i * stride), f"{i * stride:g}", "middle" if i else "start") for i in range(7) if i * stride <= top
     )
-    rows = [row("Every head on", "on", before, "", GREY, "<small>no change</small>")]
-    for mode, e in found.items():
-        low, high = at(before + e.low), at(before + e.high)
-        look = f'stroke="{SLATE}" stroke-width="1.5"'
-        along = f'<line x1="{low}%" x2="{high}%" y1="{HEIGHT / 2}" y2="{HEIGHT / 2}" {look}/>'
-        whisker = along + upright(low, 5, look) + upright(high, 5, look) if np.isfinite(e.low) else ""
-        told = f"{theme.signed(e.mean)} <small>{theme.interval(e.low, e.high)}</small>"
-        kind = "chosen" if mode == chosen else ""
-        rows.append(row(mode.capitalize(), kind, before + e.mean, whisker, SLATE, told))
-    head = f"<th>replaced with</th>{cell(label)}<th>change in nats, 95 % interval</th>"
+    body = "".join(
+        f'<tr class="group"><th colspan="3">{escape(group.title)} <small>{group.detail}</small></th></tr>'
+        + "".join(map(drawn, group.rows))
+        for group in groups
+    )
+    left, right = ("grey: every head on", "nats, 95 % interval") if changes else ("", "")
+    head = f"<th>{left}</th>{cell(label)}<th>{right}</th>"
     foot = f"<tr><td></td>{cell(ticks)}<td></td></tr>"
-    return f'{STYLE}<table class="strip"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}{foot}</tbody></table>'
+    return f'{STYLE}<table class="strip"><thead><tr>{head}</tr></thead><tbody>{body}{foot}</tbody></table>'

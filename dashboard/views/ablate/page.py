@@ -17,7 +17,7 @@ from dashboard.stage import heads
 from dashboard.views.ablate.beside import draw_beside
 from dashboard.views.ablate.card import draw_card
 from dashboard.views.ablate.circuit import can_search, draw_circuit
-from dashboard.views.ablate.costs import draw_costs, draw_replacements, draw_verdict
+from dashboard.views.ablate.costs import draw_changes, draw_verdict
 from dashboard.views.ablate.on_prompt import draw_prompt
 from dashboard.views.ablate.patching import draw_patching
 from dashboard.views.ablate.sweep import draw_null, draw_sweep
@@ -40,6 +40,8 @@ MODES = {
 }
 TABS = {"effect": "Effect", "text": "Your text", "heads": "Every head", "when": "When", "set": "Smallest set",
         "patch": "Patching"}  # fmt: skip
+GREY, ORANGE = 7, 1
+"""Of the colours of lines: as it was, and more."""
 SNIPPET = """with tracer.watch(model) as watcher:
     before = model(inputs)
     with watcher.ablate({{({layer}, {head})}}):
@@ -79,13 +81,12 @@ def _draw(run: Run) -> None:
     except ValueError as error:
         choosers.refuse(theme.sentence(str(error)))
     with answered:
-        costs = draw_verdict(setup)
-    left, right = st.columns([7, 6], gap="large")
+        costs = draw_verdict(run, setup)
+    left, right = st.columns(2, gap="large")
     with left:
-        draw_costs(run, setup, costs)
+        _draw_positions(setup)
     with right:
-        if off:
-            draw_replacements(run, setup)
+        draw_changes(run, setup, costs)
         draw_card(run, setup, trace)
     draw_beside(run, setup)
     _draw_tabs(run, setup, trace)
@@ -122,18 +123,13 @@ def _draw_tabs(run: Run, setup: Setup, trace: xr.Dataset) -> None:
 
 
 def _draw_effect(run: Run, setup: Setup) -> None:
-    """Where in the sequence, against chance, and on the other heads."""
+    """Against as many other heads, and on the other heads."""
     if not setup.off:
         with st.container(key="only_here_effect"):
             st.caption("Every head is on: switch one off above.")
         return
-    left, right = st.columns(2, gap="large")
-    with left:
-        st.header("Where in the sequence", anchor=False)
-        _draw_positions(setup)
-    with right:
-        st.header("These heads, or any?", anchor=False)
-        draw_null(setup)
+    st.header("Random control", anchor=False)
+    draw_null(setup)
     if ablation.repeats(run):
         _draw_induction(run, setup)
 
@@ -167,17 +163,22 @@ def _draw_controls(off: tuple[Head, ...], trace: xr.Dataset, step: int) -> None:
     """Sets of heads, and what off means, in one row."""
     scores, previous = (head_scores.head_means(trace, name, step) for name in ("induction", "previous_token"))
     control = head_sets.random_control(off, head_scores.head_exists(trace))
-    with st.container(key="ablate_controls", horizontal=True, vertical_alignment="bottom", gap="small"):
+    with st.container(key="ablate_controls", horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown("Switch off:", width="content")
         _preset("Induction heads", head_sets.induction_heads(scores),
                 f"All with a score above {head_sets.THRESHOLD}", "No head has that score at this step")  # fmt: skip
         _preset("Previous-token head", head_sets.previous_token_head(previous),
                 "The head that looks most at the token before", "")  # fmt: skip
-        _preset("Random control (same number)", control, "As many heads of the same layers, drawn at random",
+        _preset("Random control", control, "As many heads of the same layers, drawn at random",
                 "Switch some heads off first, in layers that have as many others")  # fmt: skip
+        st.markdown(
+            "Replace output with", width="content",
+            help="\n\n".join(f"**{name.capitalize()}**: {what}" for name, what in MODES.items()),
+        )  # fmt: skip
         st.segmented_control(
             "Replace output with", list(MODES), required=True, format_func=str.capitalize, width="content",
+            label_visibility="collapsed",
             **state.control("mode_box", state.read().mode, lambda mode: state.update(mode=mode)),
-            help="\n\n".join(f"**{name.capitalize()}**: {what}" for name, what in MODES.items()),
         )  # fmt: skip
         st.toggle(
             "Freeze attention patterns", width="content",
@@ -196,14 +197,20 @@ def _preset(label: str, taken: tuple[Head, ...], what: str, otherwise: str) -> N
 
 
 def _draw_positions(setup: Setup) -> None:
+    """The loss of each token of the main probe, with every head on and with these off."""
+    st.header("Where in the sequence", anchor=False)
     found = ablation.batches(setup.opened)
     name = found.main(setup.mode).name
-    cost = ablation.costs(setup)[name]
     seen = found.repeat.second_copy.start if name == "repeat" else None
-    positions = np.arange(1, len(cost.before_by_position) + 1)
-    blob = curves.pack(positions, np.stack([cost.before_by_position, cost.after_by_position]), ["before", "after"])
+    lines = {"every head on": ablation.clean_by_position(setup.opened, setup.step)[name]}
+    if setup.off:
+        lines[f"without {theme.head_label(*setup.off[0])}" if len(setup.off) == 1 else "heads off"] = ablation.costs(
+            setup
+        )[name].after_by_position
     picture = curves.picture(
-        blob, step=seen, scale=theme.Scale("Loss of each token", "nats", digits=3), x_label="token",
+        curves.pack(np.arange(1, len(lines["every head on"]) + 1), np.stack([*lines.values()]), [*lines],
+                    groups=[GREY, ORANGE][: len(lines)]),
+        step=seen, scale=theme.Scale("Loss of each token", "nats", digits=3), x_label="token",
         selectable=False, height=230,
     )  # fmt: skip
     draw(picture, key="positions")

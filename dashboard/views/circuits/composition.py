@@ -9,7 +9,7 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
-from dashboard.loading import ablation
+from dashboard.loading import ablation, head_scores
 from dashboard.shared.answer import draw_answer
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot
@@ -39,9 +39,10 @@ def draw_layers(
 
     Heads that are `off` are marked: what their weights are is the same. `answered`: the place of the page's answer.
     """
-    if run.why_not("composition") or trace.sizes["layer"] > BESIDE:
+    alone = bool(run.why_not("composition"))
+    if alone or trace.sizes["layer"] > BESIDE:
         draw_composition(run, step, trace, head, off, answered)
-        draw_copying(run, step, head, off, wide=True)
+        draw_copying(run, step, head, off, answered if alone else None, wide=True)
         return
     left, right = st.columns([3, 2], gap="large")
     with left:
@@ -54,17 +55,16 @@ def draw_composition(
     run: Run, step: int, trace: xr.Dataset, head: Head, off: tuple[Head, ...], answered: DeltaGenerator
 ) -> None:  # fmt: skip
     """Edges from heads to later heads; of a large model those of the kind that is shown, each takes its time."""
-    headings.heading("Composition: who reads whom", headings.COMPOSITION, "composition")
-    if why_not := run.why_not("composition"):
+    why_not = run.why_not("composition")
+    headings.heading(
+        "Composition: who reads whom", headings.COMPOSITION, "composition", None if why_not else _choose_kind
+    )
+    if why_not:
         st.caption(why_not)
         return
     then = "Weights are the same with heads off." if off else "Click a head to take it into focus."
     st.caption(f"A line to a later head: it reads what the earlier one wrote. {then}")
     into = state.read().into
-    st.segmented_control(
-        "Read as", list(KINDS), required=True, format_func=KINDS.__getitem__,
-        **state.control("into_box", into, lambda kind: state.update(into=kind)),
-    )  # fmt: skip
     if into != "v":
         headings.say_smeared(run)
     found = _compared(run, step, tuple(kind for kind in KINDS if kind == into or not ablation.is_large(run)))
@@ -74,10 +74,18 @@ def draw_composition(
         found.blob, into=into, roles=head_roles.words(trace, step), selected=head, most=MOST, off=off
     )
     draw(picture, key="composition", on_change=state.focus_on)
-    st.caption(
-        f"Thicker: reads more of it. Faint: below {found.edge:.3f}, which in 95 % of models of random heads none of "
-        f"the {found.pairs:,} pairs passes.{_left_out(found, into)} {headings.NORMS}"
-    )
+    faint = f"Faint (below {found.edge:.3f}): no more than random heads."
+    st.caption(f"Thicker: reads more of it. {faint}{_left_out(found, into)}")
+
+
+def _choose_kind() -> None:
+    """What of an earlier head's output a head reads it for."""
+    with st.container(horizontal=True, width="content", vertical_alignment="center", gap="small"):
+        st.caption("Read as", width="content")
+        st.segmented_control(
+            "Read as", list(KINDS), required=True, format_func=KINDS.__getitem__, label_visibility="collapsed",
+            width="content", **state.control("into_box", state.read().into, lambda kind: state.update(into=kind)),
+        )  # fmt: skip
 
 
 def _compared(run: Run, step: int, kinds: tuple[circuits.Kind, ...]) -> circuits.Composition:
@@ -119,16 +127,29 @@ def _left_out(found: circuits.Composition, into: str) -> str:
     return f" Drawn are {own} and the {MOST} strongest of {sure:,} others."
 
 
-def draw_copying(run: Run, step: int, head: Head, off: tuple[Head, ...], *, wide: bool = False) -> None:
-    """The spectrum of the head in focus, and the score of all; `wide`: beside each other."""
+def draw_copying(
+    run: Run,
+    step: int,
+    head: Head,
+    off: tuple[Head, ...],
+    answered: DeltaGenerator | None = None,
+    *,
+    wide: bool = False,
+) -> None:
+    """The spectrum of the head in focus, and the score of all; `wide`: beside each other.
+
+    `answered`: the place of the page's answer, where composition has none.
+    """
     headings.heading("Who copies", headings.COPYING, "copying")
     if why_not := run.why_not("vocabulary"):
         st.caption(why_not)
         return
-    st.caption(
-        "Does a head make the model say what it looks at? 1: always; 0: as random heads; −1: it makes it less likely."
-    )
+    st.caption("1: makes the model say what it looks at; 0: as random heads; −1: less likely.")
     found = circuits.copying(run, step)
+    if answered is not None and (best := head_scores.top_head(found.scores)) is not None:
+        score, mean, sd = (theme.fmt(float(one), "share") for one in (found.scores[best], found.mean, found.sd))
+        with answered:
+            draw_answer(f"{theme.head_label(*best)} copies most: copying score {score} (random {mean}, sd {sd}).")
     scores, own = st.columns([3, 2], gap="large") if wide else (st.container(), st.container())
     with scores:
         picture = headmap.picture(

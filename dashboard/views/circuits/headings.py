@@ -44,7 +44,8 @@ M₂ is what head 2 reads with: QK₂ᵀ for its keys, QK₂ for its queries, OV
 At chance: the mean over 196 pairs of heads with Gaussian weights of the same shapes, close to 1/√d_model; it is
 subtracted. Drawn faint is what some pair of a model of random heads reaches in 5 % of all models: a quantile of the
 logarithm of their composition, corrected for the number of pairs (Bonferroni). Trained weights are not Gaussian, so
-read it as a ranking, and test an edge on Ablate.
+read it as a ranking, and test an edge on Ablate. Each norm divides by its mean scale; positions are left out, rotary
+ones too.
 
 An edge from a previous-token head into the keys of a later head is the circuit of an induction head.
 
@@ -183,7 +184,7 @@ def say_smeared(run: Run) -> None:
 def heading(title: str, about: str, key: str, link: Callable[[], None] | None = None) -> None:
     """A subheader, and at its right where it leads and what it means."""
     with st.container(
-        horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", key=f"{key}_top"
+        horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", key=f"top_{key}"
     ):
         st.header(title, anchor=False, width="content")
         with st.container(horizontal=True, width="content", vertical_alignment="center", gap="medium"):

@@ -181,7 +181,8 @@ def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, by: np.n
     values = {name: head_scores.head_means(trace, name, step) for name in names}
     scale, known = _scale(measure, run, values[measure]), choosers.measure_of(run, measure)
     with st.container(key="ranking_said"):
-        measured = f"Measured on {theme.unmarked(choosers.probe(run, measure))}."
+        probe = theme.unmarked(choosers.probe(run, measure))
+        measured = f"Score above control, on {probe}." if above else f"Measured on {probe}."
         st.caption("Recorded with every head on." if state.read().off else measured,
                    help="Click a head to read its passages, a column to sort by it.")  # fmt: skip
     heads = ranked(by, head_scores.head_exists(trace))
@@ -194,8 +195,8 @@ def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, by: np.n
         columns = {ABOVE: by, **columns}
     first = next(iter(columns))
     config[first] = st.column_config.ProgressColumn(
-        format="%.3f", min_value=min(0.0, scale.lo), max_value=scale.hi, width="medium"
-    )
+        format="%6.3f", min_value=min(0.0, scale.lo), max_value=scale.hi, width="medium"
+    )  # as wide with a minus: a track is as long as its number leaves room for
     state.show("ranking", {"selection": {"rows": [heads.index(focus)], "columns": [], "cells": []}})
     table(
         {"Head": [theme.head_label(*head) for head in heads],

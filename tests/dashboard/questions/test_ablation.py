@@ -81,7 +81,8 @@ def test_what_zeroed_heads_cost(small_run: Run) -> None:
         expected = ablate.estimate((after - before)[:, where].mean(1))
         assert cost.change.mean == pytest.approx(expected.mean, abs=1e-5)
         assert (cost.change.low, cost.change.high) == pytest.approx((expected.low, expected.high), abs=1e-5)
-        np.testing.assert_allclose(cost.before_by_position, before.mean(0), atol=1e-5)
+        at = ablation.clean_by_position(small_run, 20)[name]
+        np.testing.assert_allclose(at, before.mean(0), atol=1e-5)
         np.testing.assert_allclose(cost.after_by_position, after.mean(0), atol=1e-5)
 
 

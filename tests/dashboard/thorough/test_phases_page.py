@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import streamlit as st
 
-from dashboard.loading import changes
 from tests.dashboard.test_links import reopened
 from tests.dashboard.test_phases_page import induction, lanes, open_page, rewrite, turning, way, words  # noqa: F401
 from tests.dashboard.words import shown
+from tracer.analysis import timeline
 
 
 def test_weights_that_take_long_are_read_once_somebody_asks(open_page, copy_run, monkeypatch) -> None:
     large = copy_run("large")
     rewrite(large, induction=lambda values: np.zeros_like(values) + [[0.0], [0.5]])  # the reader is in layer 1
-    monkeypatch.setattr(changes, "CHEAP_BYTES", 0)
+    monkeypatch.setattr(timeline, "CHEAP_BYTES", 0)
     app = open_page("phases", run="large")
     assert not any(label.startswith("K-composition") for label in lanes(app))
     app.button(key="ask_composition").click().run()

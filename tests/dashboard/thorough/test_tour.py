@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from streamlit.testing.v1 import AppTest
 
+from dashboard import theme
 from dashboard.shared.tour import deeds
 from dashboard.shared.tour.steps import TITLES
 from tests.dashboard.test_tour import formed, keys, opened, said  # noqa: F401
+from tests.dashboard.words import changes
 from tracer.store import Run
 
 
@@ -57,8 +59,7 @@ def test_the_whole_tour(opened: Callable[..., AppTest], formed: Run) -> None:
 
     choose(app, off=(best,))
     assert "Not as you predicted (nothing to speak of)" in said(app) or "As you predicted: nothing" in said(app)
-    metric = next(m.value for m in app.metric if m.label == "Change")
-    assert f"{metric} nats (95 % interval" in said(app)  # the number of the page itself
+    assert f"{theme.signed(changes(app)[0])} nats (95 % interval" in said(app)  # the number of the page itself
     app.button(key="tour_back").click().run()
     assert app.session_state["selection"].tour == 4 and app.radio[0].value == "nothing"
     app.button(key="tour_close").click().run()

@@ -97,8 +97,8 @@ suite("guesses", () => {
     assert.deepEqual(
       widths().map((pair) => pair.map(Number.parseFloat)),
       [
-        [100, 100 / 3],
-        [(100 * 0.001) / 0.75, 0]
+        [75, 25],
+        [0.1, 0]
       ]
     );
     assert.equal(loss.textContent, "Loss on this text: – → 1.500 nats");
@@ -107,6 +107,9 @@ suite("guesses", () => {
     const { words, loss } = draw({ ...cue, before: null });
     assert.deepEqual(words(), ["<b>0.75", "a<.01"]);
     assert.equal(loss.textContent, "Loss on this text: 1.500 nats");
+  });
+  test("the loss is not said twice", () => {
+    assert.equal(draw({ ...cue, quiet: true }).loss.textContent, "");
   });
   test("a film's are of its step; where it has none, nothing is said; then the page's own stand there again", () => {
     const { view, body, words, loss } = draw(cue);

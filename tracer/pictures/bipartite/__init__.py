@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +16,8 @@ ALL = 2**14
 """Edges that are sent whole: 12 layers of 12 heads have 9,504, 32 of 32 have 507,904 (10 MB)."""
 OWN, OTHERS = 4, 250
 """Of more: the strongest that each head reads, those that read it, and the strongest of all."""
+ROW, ALL_ROWS, LEAST = 50, 440, 20
+"""Pixels: a head with its role, all heads of a layer where they are many, and the least of one."""
 
 
 def picture(
@@ -27,9 +30,10 @@ def picture(
     hatched.
     """
     gone = [list(map(int, head)) for head in off]
-    cue = {"into": into, "roles": [list(row) for row in roles], "most": most, "off": gone}
+    cue: dict[str, Any] = {"into": into, "roles": [list(row) for row in roles], "most": most, "off": gone}
     heads = len(roles[0])
-    return Picture("bipartite", cue, blob, selected, as_head, 60 + heads * max(20, min(84, 440 // heads)))
+    cue["row"] = max(LEAST, min(ROW, ALL_ROWS // heads))
+    return Picture("bipartite", cue, blob, selected, as_head, 60 + heads * cue["row"])
 
 
 def pack(scores: Mapping[str, ArrayLike], mean: float, sd: float, edge: float) -> bytes:

@@ -207,7 +207,7 @@ function makeBipartite(part) {
     const width = root.clientWidth;
     const column = Math.floor((width / head.layers) * (head.layers > 2 ? 0.5 : 0.34));
     const wide = clamp(column, 6, 140);
-    const row = Math.min(width < 480 ? 60 : 84, Math.max(20, Math.floor(440 / head.heads)));
+    const { row } = part.cue;
     const h = wide < 40 ? Math.min(wide, row - 4) : Math.min(46, row - 6);
     const edge = Math.max(wide / 2 + 3, 16);
     const top = 26;

@@ -62,6 +62,7 @@ type Guesses = {
   before?: (number | null)[] | null;
   loss: number | null;
   was?: number | null;
+  quiet?: boolean;
 };
 /** Rows for a reader or a file; built when they are asked for. */
 type Table = { columns: string[]; rows: () => any[][] };

@@ -1,4 +1,4 @@
-"""What a model would say next, in a line: the likeliest tokens with their probabilities, and its loss on the text."""
+"""What a model would say next: the likeliest tokens, each with its probability as a bar, and its loss on the text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tracer.pictures.picture import Picture, as_json
 TOP = 5
 LONGEST = 24
 """Characters of a token."""
-HEIGHT = 26
+HEIGHT = 34
 
 
 class Guesses(NamedTuple):
@@ -27,8 +27,8 @@ class Guesses(NamedTuple):
     """Nats a token on the text; nan of one token."""
 
 
-def picture(now: Guesses, before: Guesses | None = None) -> Picture:
-    """`before`: the same tokens with every head on, where some are off.
+def picture(now: Guesses, before: Guesses | None = None, *, quiet: bool = False) -> Picture:
+    """`before`: the same tokens with every head on, where some are off; `quiet`: the loss is said elsewhere.
 
     While a film plays that has guesses, those of its step stand there.
     """
@@ -38,6 +38,7 @@ def picture(now: Guesses, before: Guesses | None = None) -> Picture:
         "before": None if before is None else as_json(before.shares),
         "loss": as_json(now.loss),
         "was": None if before is None else as_json(before.loss),
+        "quiet": quiet,
     }
     return Picture("guesses", cue, height=HEIGHT)
 

@@ -13,14 +13,15 @@ function makeGuesses(part) {
   const loss = element("span", "loss", null, body);
   const playing = followFilm(part, part.draw);
 
-  function addWord(word, now, before, most) {
+  function addWord(word, now, before) {
     const one = element("li", "", null, list);
     element("code", "", null, one).append(element("bdi", "", word));
-    if (before !== undefined) element("small", "", `${shareText(before)} → `, one);
-    one.append(shareText(now));
-    const bars = element("i", "", null, one);
+    const said = element("span", "", null, one);
+    if (before !== undefined) element("small", "", `${shareText(before)} → `, said);
+    said.append(shareText(now));
+    const bars = element("i", "", null, one); // from 0 to 1, of every token
     for (const share of before === undefined ? [now] : [now, before])
-      element("u", "", null, bars).style.width = `${most > 0 ? (100 * (share ?? 0)) / most : 0}%`;
+      element("u", "", null, bars).style.width = `${100 * (share ?? 0)}%`;
   }
 
   return {
@@ -33,13 +34,13 @@ function makeGuesses(part) {
       body.style.visibility = told ? "" : "hidden";
       if (!told) return; // what stands there is of another step
       const { words, shares, before, was } = told;
-      const most = Math.max(...shares.map(Number), ...(before ?? []).map(Number));
       list.replaceChildren();
       words.forEach((word, i) => {
-        addWord(word, shares[i], before?.[i], most);
+        addWord(word, shares[i], before?.[i]);
       });
       const said = (value) => numberOf(value ?? Number.NaN, { digits: 3 });
-      loss.textContent = `Loss on this text: ${before ? `${said(was)} → ` : ""}${said(told.loss)} nats`;
+      const change = `${before ? `${said(was)} → ` : ""}${said(told.loss)}`;
+      loss.textContent = told.quiet ? "" : `Loss on this text: ${change} nats`;
     },
     end: playing.stop
   };

@@ -144,7 +144,7 @@ def test_the_spectrum_and_the_score_are_of_the_whole_circuit(open_page: Open, sm
         dense = torch.linalg.eigvals((model.embed.W_E @ attn.W_V[1] @ attn.W_O[1] @ model.W_U).double())
     score = float(dense.real.sum() / dense.abs().sum())
     assert cue(app, "copying_map")["values"][1][1] == pytest.approx(score, abs=1e-4)
-    assert f"copying score **{theme.fmt(score)}**" in captions(app)
+    assert f"copying score **{theme.fmt(score, 'share')}**" in captions(app)
     real, imaginary, size = shown(app, "spectrum").data[0].customdata.T
     np.testing.assert_allclose(np.sort(size)[::-1], np.sort(dense.abs().numpy())[::-1][:16], rtol=1e-3)
     np.testing.assert_allclose(np.hypot(real, imaginary), size, rtol=1e-5)

@@ -163,7 +163,7 @@ def draw_copying(
             st.caption(f"The weights of {label} are too large, or not finite, at this step: they have no eigenvalues.")
             return
         values = values[np.argsort(-np.abs(values))]
-        score, mean, sd = (theme.fmt(float(one)) for one in (found.scores[head], found.mean, found.sd))
+        score, mean, sd = (theme.fmt(float(one), "share") for one in (found.scores[head], found.mean, found.sd))
         st.caption(
             f"The eigenvalues of the OV circuit of {label}: copying score **{score}**, of random heads {mean} ± {sd}."
         )

@@ -158,7 +158,7 @@ def null(setup: Setup, n: int) -> Null:
 
 
 def clean(run: Run, step: int) -> dict[str, float]:
-    """Mean losses with every head on, by probe."""
+    """Mean losses with all heads on, by probe."""
     found = _clean(run, step)
     return {name: float(found[name][:, where].mean()) for name, _, where in batches(run).sequences()}
 
@@ -170,7 +170,7 @@ def clean_by_position(run: Run, step: int) -> dict[str, np.ndarray]:
 
 @st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=OF_A_STEP)
 def _clean(run: Run, step: int) -> dict[str, Tensor]:
-    """The loss of every next token with every head on, by probe: [batch loss_pos]; read, never changed."""
+    """The loss of every next token with all heads on, by probe: [batch loss_pos]; read, never changed."""
     from tracer.ablate import losses
 
     found, model = batches(run), loading.model(run, step)

@@ -29,7 +29,7 @@ class Scores(NamedTuple):
     """What is known of the heads that a page shows."""
 
     trace: xr.Dataset
-    """Of a run; or two rows, at 0 as it was recorded with every head on, at 1 the same with heads off."""
+    """Of a run; or two rows, at 0 as it was recorded with all heads on, at 1 the same with heads off."""
     step: int | None
     """The row to be read."""
     scored: Scored
@@ -54,7 +54,7 @@ def roles_of(now: Scores) -> Roles:
 
 
 def recorded(now: Scores) -> Scores | None:
-    """As it was recorded with every head on, where `now` is not."""
+    """As it was recorded with all heads on, where `now` is not."""
     return now._replace(step=0) if now.scored == "anew" else None
 
 

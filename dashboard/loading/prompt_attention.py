@@ -92,7 +92,7 @@ def _look(run: Run, step: int, tokens: Tokens, off: tuple[Head, ...]) -> tuple[P
 @st.cache_resource(max_entries=3, show_spinner="Reading the prompt …", hash_funcs=OF_A_STEP)
 def _long_look(run: Run, step: int, tokens: Tokens, off: tuple[Head, ...]) -> tuple[PromptAttention, Said | None]:
     """q, k and v of every layer stay in memory: 113 MB for GPT-2 on 1,024 tokens, of which a page shows three: with
-    every head on, with some off, and what it is compared with."""
+    all heads on, with some off, and what it is compared with."""
     return _compute(run, step, tokens, off)
 
 

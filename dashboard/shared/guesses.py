@@ -1,4 +1,4 @@
-"""What the model would say next, with every head on and with some off; and its loss on the whole text."""
+"""What the model would say next, with all heads on and with some off; and its loss on the whole text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def draw_next(run: Run, shown: PromptPatterns, before: PromptPatterns) -> None:
     """The likeliest tokens after the prompt, in a line; nothing where the model foretells none.
 
-    `before`: the same prompt with every head on.
+    `before`: the same prompt with all heads on.
     """
     now, then = prompt_attention.said(run, shown), prompt_attention.said(run, before)
     if now is not None and then is not None:
@@ -28,7 +28,7 @@ def draw_next(run: Run, shown: PromptPatterns, before: PromptPatterns) -> None:
 
 
 def draw_said(run: Run, now: Said, then: Said, off: tuple[Head, ...]) -> None:
-    """The line of what the model says `now`, with heads `off`, and said `then`, with every head on.
+    """The line of what the model says `now`, with heads `off`, and said `then`, with all heads on.
 
     With heads off its loss stands where they are named.
     """

@@ -31,7 +31,7 @@ def is_long(shown: PromptPatterns) -> bool:
 
 
 def draw_whole(shown: PromptPatterns, head: Head, before: PromptPatterns | None = None) -> None:
-    """Every cell of one head's pattern; `before`: the same prompt with every head on, where some are off."""
+    """Every cell of one head's pattern; `before`: the same prompt with all heads on, where some are off."""
     what = _draw_title(f"{theme.head_label(*head)} on this prompt", shown, head, before)
     _draw_name(shown, head)
     n_query, n_key = shown.sizes[head[0]]
@@ -99,7 +99,7 @@ def side(name: str, shown: PromptPatterns, head: Head, window: Window) -> versus
 def _draw(shown: PromptPatterns, head: Head, window: Window, before: PromptPatterns | None, what: str) -> None:
     if before is not None and what == "change":
         sides = (
-            side("Every head on", before, head, window),
+            side("All heads on", before, head, window),
             side(f"{switches.named(shown.off)} off", shown, head, window),
         )
         picture = versus.picture(versus.pack(*sides), locked=held("versus_cell", shown))

@@ -37,9 +37,9 @@ Open = Callable[..., AppTest]
 
 def test_with_every_head_on_the_page_says_what_to_do(open_page: Open, sent: Any) -> None:
     app = open_page("ablate", run="tiny")
-    assert strip(app).count("Every head on</th>") == 2 and not changes(app)
+    assert strip(app).count("All heads on</th>") == 2 and not changes(app)
     assert "Switch a head off above: with all on, the loss on repeated tokens is" in written(app)
-    assert sent(app, "positions")[0]["labels"] == ["every head on"]
+    assert sent(app, "positions")[0]["labels"] == ["all heads on"]
     assert app.button(key="preset Random control").disabled
     assert app.button(key="preset Induction heads").disabled  # 30 steps are too few for one
 
@@ -61,7 +61,7 @@ def test_the_numbers_are_those_of_an_ablation(open_page: Open, small_run: Run, s
     assert (written(app) + strip(app)).count(repeated) == 1  # no number twice
     found = ablation.costs(Setup.of(small_run, 30, ((0, 1), (1, 2)), "zero", False))["repeat"].after_by_position
     head, arrays, _ = sent(app, "positions")
-    assert head["labels"] == ["every head on", "heads off"]
+    assert head["labels"] == ["all heads on", "heads off"]
     high = head["lo"] + (head["hi"] - head["lo"]) * arrays["lines"][1].max() / (MISSING - 1)
     assert high == pytest.approx(found.max(), abs=1e-2)
 

@@ -69,7 +69,7 @@ def shares(sent: Any, app: AppTest, key: str = "pattern") -> np.ndarray:
 
 
 def said_next(app: AppTest) -> list[tuple[str, float, float]]:
-    """Of each token what it is, its probability with every head on, and now."""
+    """Of each token what it is, its probability with all heads on, and now."""
     told = cue(app, "guesses")
     return list(zip(told["words"], told["before"], told["shares"], strict=True))
 
@@ -151,7 +151,7 @@ def test_before_and_change(small_run: Run, open_page: Open, sent: Any) -> None:
     np.testing.assert_allclose(shares(sent, app), read(small_run.model())[0][2], atol=1e-5)
     app.segmented_control(key="off_view").set_value("change").run()
     header, arrays, _ = sent(app, "off_change")
-    assert [side["title"] for side in header["sides"]] == ["Every head on", "L0H1 off"]
+    assert [side["title"] for side in header["sides"]] == ["All heads on", "L0H1 off"]
     np.testing.assert_allclose(arrays["b"] / 65534, read(cut(small_run))[0][2], atol=1e-5)
 
 
@@ -278,9 +278,9 @@ def test_what_made_the_next_token_is_of_the_cut_model(small_run: Run, open_page:
     )
     total, was = (float(one[3, 3] - one[3].mean()) for one in (logits, clean))
     assert shown(app, "sum").data[0].x[-1] == pytest.approx(total, abs=1e-4)
-    assert re.search(rf"with every head on [+−]{abs(was):.2f}", captions(app))
+    assert re.search(rf"with all heads on [+−]{abs(was):.2f}", captions(app))
     lens, chance = shown(app, "lens"), (one[3].softmax(-1)[3] for one in (logits, clean))
-    assert (lens["probability"][-1], lens["every head on"][-1]) == pytest.approx(tuple(map(float, chance)), rel=1e-4)
+    assert (lens["probability"][-1], lens["all heads on"][-1]) == pytest.approx(tuple(map(float, chance)), rel=1e-4)
     np.testing.assert_allclose(cue(app, "logit_tokens")["after"][3], heads[1, 2], atol=1e-6)
 
 
@@ -346,9 +346,9 @@ def test_passages_are_of_the_cut_model(small_run: Run, open_page: Open, sent: An
     counts = np.histogram(found[:, 2:].max(-1), 40, (0, 1))[0]
     assert np.abs(np.array(shown(app, "spread").data[0].y) - counts).sum() <= 2, "but for one at an edge of two bars"
     on = open_page("find", run="tiny", step=30, layer=1, head=2)
-    assert shown(on, "ranking") == shown(app, "ranking") and captions(app).count("Recorded with every head on.") == 2
+    assert shown(on, "ranking") == shown(app, "ranking") and captions(app).count("Recorded with all heads on.") == 2
     assert sent(on, "passages")[0]["passages"][0]["score"] == pytest.approx(clean.max(), abs=1e-5)
-    assert "Recorded with every head on." not in captions(on) and f": {was:.2f} on average." in captions(on)
+    assert "Recorded with all heads on." not in captions(on) and f": {was:.2f} on average." in captions(on)
 
 
 def test_of_kept_patterns_every_head_was_on(open_page: Open, copy_run: Callable[..., Run], sent: Any) -> None:
@@ -358,7 +358,7 @@ def test_of_kept_patterns_every_head_was_on(open_page: Open, copy_run: Callable[
     app = open_page("find", run="patternful", layer=1, head=2, off=(OFF,))
     on = open_page("find", run="patternful", layer=1, head=2)
     assert sent(app, "passages")[0] == sent(on, "passages")[0]
-    assert "these patterns were kept with every head on." in captions(app) and "ithout L0H1" not in captions(app)
+    assert "these patterns were kept with all heads on." in captions(app) and "ithout L0H1" not in captions(app)
     assert isinstance(sent(app, "strip")[2]["value"], list), "what was kept can't be switched"
 
 
@@ -387,4 +387,4 @@ def test_a_model_of_others_without_a_head(elsewhere: Path, open_page: Open) -> N
         logits = model(torch.tensor([row])).logits[0, 1].double()
     lens = shown(app, "lens")
     assert lens["log p"][-1] == pytest.approx(float(logits.log_softmax(-1)[row[2]]), abs=1e-4)
-    assert lens["probability"][-1] != pytest.approx(lens["every head on"][-1], rel=1e-4)
+    assert lens["probability"][-1] != pytest.approx(lens["all heads on"][-1], rel=1e-4)

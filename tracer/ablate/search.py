@@ -60,7 +60,7 @@ class Found:
     steps: list[Step]
     """One a choice, those that took a head out again among them."""
     clean: float
-    """The behaviour with every head on, in its own units."""
+    """The behaviour with all heads on, in its own units."""
 
     @property
     def curve(self) -> list[float]:

@@ -30,7 +30,7 @@ def guesses(run: Run, says: Said) -> Guesses:
 
 
 def line(run: Run, now: Said, before: Said | None = None, *, quiet: bool = False) -> Picture:
-    """The picture of what it says `now`, `quiet` without its loss; `before`: with every head on, where some are off."""
+    """The picture of what it says `now`, `quiet` without its loss; `before`: with all heads on, where some are off."""
     ids = likeliest(now.following, None if before is None else before.following)
     words = strings(run, ids)
     shown = Guesses(words, now.following[ids], now.loss)

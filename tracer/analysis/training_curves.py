@@ -66,7 +66,7 @@ HAPPENS = {
     "gradient": ("Gradients grow", "Gradients shrink"),
 }
 """What an event is called: where a curve rises, and where it falls; with the names of its heads."""
-UNITS = {"val_loss": "nats", "repeat_loss": "nats", "icl_score": "nats"}
+UNITS = {"val_loss": "nats", "repeat_loss": "nats", "icl_score": "nats", "composition": "above random heads"}
 SCORES, LOSSES = ("induction", "previous_token"), ("val_loss", "repeat_loss")
 """Shares of attention, and losses: the curves that have log odds."""
 SCALES = {"val_loss": "loss", "repeat_loss": "loss", "induction": "share", "previous_token": "share"}

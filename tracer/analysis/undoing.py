@@ -31,7 +31,7 @@ class Undoing:
 
 
 def undoing(before: Float[np.ndarray, "batch pos"], after: Float[np.ndarray, "sets batch pos"]) -> Undoing:
-    """Of the losses at the start of a phase, and of those at its end: first with every head on, then with sets off.
+    """Of the losses at the start of a phase, and of those at its end: first with all heads on, then with sets off.
 
     Both from `ablate.losses`. Source: Olsson et al. 2022, of single tokens; ours are means by position.
     """

@@ -58,7 +58,7 @@ def _beside(setup: Setup, other: Run) -> Setup:
     there = every_head(Setup.of(other, step, (), setup.mode, setup.frozen).model)
     off = tuple(head for head in setup.off if head in there)
     if setup.off and not off:
-        st.caption("None of these heads is in B: below are the losses with every head on.")
+        st.caption("None of these heads is in B: below are the losses with all heads on.")
     elif gone := [theme.head_label(*head) for head in setup.off if head not in off]:
         st.caption(f"B has no {', '.join(gone)}: left out there.")
     return Setup.of(other, step, off, setup.mode, setup.frozen)

@@ -80,7 +80,7 @@ def _draw(found: data.Circuit, setup: Setup, everything: list[tuple[int, int]]) 
         repeated, new = ([theme.fmt(loss, "loss") for loss in losses] for losses in (found.repeated, found.new))
         st.caption(
             "The gain is the loss of new tokens minus that of repeated ones. With these heads repeated tokens cost "
-            f"{repeated[1]} nats ({repeated[0]} with every head on), new ones {new[1]} ({new[0]})."
+            f"{repeated[1]} nats ({repeated[0]} with all heads on), new ones {new[1]} ({new[0]})."
             + (" Above 100 %, new ones got worse by more than repeated ones did." if found.share > 1 else "")
         )
         others = tuple(head for head in everything if head not in found.heads)

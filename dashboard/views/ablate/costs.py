@@ -47,8 +47,8 @@ HEIGHT = 25
 """Pixels of a row's drawing."""
 
 
-class Row(NamedTuple):
-    """A loss in nats with every head on, and how much it changes."""
+class CostRow(NamedTuple):
+    """A loss in nats with all heads on, and how much it changes."""
 
     name: str
     before: float
@@ -61,7 +61,7 @@ class Rows(NamedTuple):
 
     title: str
     detail: str
-    rows: Sequence[Row]
+    rows: Sequence[CostRow]
 
 
 def draw_verdict(run: Run, setup: Setup) -> dict[str, Cost] | None:
@@ -125,12 +125,12 @@ def _rows(title: str, mode: str, before: float, cost: Cost | None, changes: dict
     """Of one probe: a row for each replacement, where there are `changes` (what the answer says of it stands there)."""
     loss = theme.fmt(before, "loss")
     if cost is None:
-        return Rows(title, "" if changes is not None else f"{loss} nats", [Row("Every head on", before)])
+        return Rows(title, "" if changes is not None else f"{loss} nats", [CostRow("All heads on", before)])
     n = f"{cost.change.n} sequence{'s' * (cost.change.n > 1)}"
     if changes is None:
         detail = f"{loss} → {theme.fmt(cost.after, 'loss')} nats, {n}"
-        return Rows(title, detail, [Row(mode.capitalize(), before, cost.change, True)])
-    return Rows(title, n, [Row(one.capitalize(), before, change, one == mode) for one, change in changes.items()])
+        return Rows(title, detail, [CostRow(mode.capitalize(), before, cost.change, True)])
+    return Rows(title, n, [CostRow(one.capitalize(), before, change, one == mode) for one, change in changes.items()])
 
 
 def _by_replacement(run: Run, setup: Setup, cost: Cost) -> dict[str, Estimate]:
@@ -154,7 +154,7 @@ def _agreement(run: Run, found: dict[str, Estimate]) -> str:
 
 
 def strip(groups: Sequence[Rows], guess: float | None) -> str:
-    """A row for each loss on one axis of nats from 0: with every head on, grey, and with some off, with its interval.
+    """A row for each loss on one axis of nats from 0: with all heads on, grey, and with some off, with its interval.
 
     The drawings are images, which a file of the page keeps (`tracer.pictures.taken`).
     """
@@ -191,7 +191,7 @@ def strip(groups: Sequence[Rows], guess: float | None) -> str:
     )  # fmt: skip
     floor = f'<line x1="0%" x2="100%" y1="{HEIGHT}" y2="{HEIGHT}" stroke="{GREY}" stroke-opacity="0.4"/>'
 
-    def drawn(row: Row) -> str:
+    def drawn(row: CostRow) -> str:
         marks, told, look = "", "", f'stroke="{SLATE}" stroke-width="1.5"'
         if (e := row.change) is not None:
             after = row.before + e.mean
@@ -217,7 +217,7 @@ def strip(groups: Sequence[Rows], guess: float | None) -> str:
         + "".join(map(drawn, group.rows))
         for group in groups
     )
-    left, right = ("grey: every head on", "nats, 95 % interval") if changes else ("", "")
+    left, right = ("grey: all heads on", "nats, 95 % interval") if changes else ("", "")
     head = f"<th>{left}</th>{cell(label)}<th>{right}</th>"
     foot = f"<tr><td></td>{cell(ticks)}<td></td></tr>"
     return f'{STYLE}<table class="strip"><thead><tr>{head}</tr></thead><tbody>{body}{foot}</tbody></table>'

@@ -47,7 +47,7 @@ def own_tests() -> tuple[tuple[str, ...], str]:
 
 @dataclass(frozen=True)
 class Circuit:
-    """A few heads that keep a behaviour, and how they were found; shares are of the behaviour with every head on."""
+    """A few heads that keep a behaviour, and how they were found; shares are of the behaviour with all heads on."""
 
     heads: list[Head]
     share: float
@@ -57,7 +57,7 @@ class Circuit:
     choices: list[tuple[Head, bool, float]]
     """Head, whether it was taken (or dropped again), and the share after it."""
     repeated: tuple[float, float]
-    """Loss of repeated tokens with every head on, and with only these."""
+    """Loss of repeated tokens with all heads on, and with only these."""
     new: tuple[float, float]
     """The same of tokens that are read for the first time."""
 

@@ -31,8 +31,8 @@ def next_tokens(
     change = [f"  {theme.signed(100 * (b - a), 1)}" for a, b in zip(before, after, strict=True)]
     figure = go.Figure()
     figure.add_bar(
-        x=before, name="every head on", marker={"color": ink.muted}, text=[f"{p:.1%}" for p in before],
-        hovertemplate="%{x:.2%}<extra>every head on</extra>", **shown,
+        x=before, name="all heads on", marker={"color": ink.muted}, text=[f"{p:.1%}" for p in before],
+        hovertemplate="%{x:.2%}<extra>all heads on</extra>", **shown,
     )  # fmt: skip
     if ablated:
         figure.add_bar(

@@ -61,7 +61,7 @@ def _draw_next(run: Run, found: dict[str, np.ndarray], prompt: tuple[int, ...], 
     following = prompt[position + 1] if position + 1 < len(prompt) else None
     if following is not None and following not in ids:
         ids[-1] = following
-    st.caption(f"What comes after token {position}, with every head on (grey) and with these off."
+    st.caption(f"What comes after token {position}, with all heads on (grey) and with these off."
                if ablated else f"What comes after token {position}.")  # fmt: skip
     tokens = [payload.visible(text, 24) for text in prompt_tokens.strings(run, ids)]
     figure = figures.next_tokens(

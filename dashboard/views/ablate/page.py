@@ -197,18 +197,18 @@ def _preset(label: str, taken: tuple[Head, ...], what: str, otherwise: str) -> N
 
 
 def _draw_positions(setup: Setup) -> None:
-    """The loss of each token of the main probe, with every head on and with these off."""
+    """The loss of each token of the main probe, with all heads on and with these off."""
     st.header("Where in the sequence", anchor=False)
     found = ablation.batches(setup.opened)
     name = found.main(setup.mode).name
     seen = found.repeat.second_copy.start if name == "repeat" else None
-    lines = {"every head on": ablation.clean_by_position(setup.opened, setup.step)[name]}
+    lines = {"all heads on": ablation.clean_by_position(setup.opened, setup.step)[name]}
     if setup.off:
         lines[f"without {theme.head_label(*setup.off[0])}" if len(setup.off) == 1 else "heads off"] = ablation.costs(
             setup
         )[name].after_by_position
     picture = curves.picture(
-        curves.pack(np.arange(1, len(lines["every head on"]) + 1), np.stack([*lines.values()]), [*lines],
+        curves.pack(np.arange(1, len(lines["all heads on"]) + 1), np.stack([*lines.values()]), [*lines],
                     groups=[GREY, ORANGE][: len(lines)]),
         step=seen, scale=theme.Scale("Loss of each token", "nats", digits=3), x_label="token",
         selectable=False, height=230,

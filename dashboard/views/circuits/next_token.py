@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LONGEST = 512
 """Tokens of a prompt."""
-EVERY_ON = "every head on"
+EVERY_ON = "all heads on"
 """Name of the column beside the probability with heads off."""
 
 
@@ -118,7 +118,7 @@ def _draw_lens(run: Run, step: int, prompt: tuple[int, ...], position: int, off:
 def _draw_parts(
     run: Run, found: data.LogitParts, at: int, head: Head, off: tuple[Head, ...], before: float | None
 ) -> None:  # fmt: skip
-    """`before`: the logit with every head on, where some are `off`."""
+    """`before`: the logit with all heads on, where some are `off`."""
     last = len(found.targets) - 1
     heads = found.heads[:, :, at]
     parts = {"embedding": float(found.embed[at])}
@@ -144,7 +144,7 @@ def _draw_parts(
         plot(figure, key="sum", alt=f"{len(parts)} parts of a logit and their sum, {theme.signed(total, precise)}",
              numbers=lambda: {"part": [*parts, "sum"], "logits": [*parts.values(), total]})  # fmt: skip
         logit = float(found.logit[at])
-        was = "" if before is None else f", with every head on {theme.signed(before, precise)}"
+        was = "" if before is None else f", with all heads on {theme.signed(before, precise)}"
         st.caption(
             f"Its logit minus the mean logit is {theme.signed(logit, precise)}{was}; the parts sum to that within "
             f"{max(abs(total - logit), 1e-9):.0e}."

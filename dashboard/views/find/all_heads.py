@@ -76,7 +76,7 @@ def draw_all_heads(run: Run, trace: xr.Dataset, survey: xr.Dataset | None, step:
         st.caption(
             f"Effect: the rise of the loss with this head alone switched off ({_mode(ablation.effects(run))} ablation)."
         )
-    recorded = " Recorded with every head on." if state.read().off else ""
+    recorded = " Recorded with all heads on." if state.read().off else ""
     st.caption(f"Click a head to bring it into focus; draw around several to take them as a set.{recorded}")
     if taken:
         _draw_taken(taken)

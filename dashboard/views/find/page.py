@@ -125,7 +125,7 @@ def _off(run: Run, trace: xr.Dataset, step: int) -> tuple[Head, ...]:
     if prompts.can_read(run):
         return switches.in_force(run, step, head_scores.head_exists(trace))
     if state.read().off:
-        st.caption(f"{run.why_not('prompts')}: these patterns were kept with every head on.")
+        st.caption(f"{run.why_not('prompts')}: these patterns were kept with all heads on.")
     return ()
 
 
@@ -145,7 +145,7 @@ def _wish(run: Run, off: tuple[Head, ...]) -> str:
 
 
 def _before(run: Run, found: HeadPeaks) -> HeadPeaks | None:
-    """The same with every head on; None where that would take long."""
+    """The same with all heads on; None where that would take long."""
     if not found.off:
         return found
     at_once = not ablation.is_large(run) or is_wished(_wish(run, ()))
@@ -183,7 +183,7 @@ def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, by: np.n
     with st.container(key="ranking_said"):
         probe = theme.unmarked(choosers.probe(run, measure))
         measured = f"Score above control, on {probe}." if above else f"Measured on {probe}."
-        st.caption("Recorded with every head on." if state.read().off else measured,
+        st.caption("Recorded with all heads on." if state.read().off else measured,
                    help="Click a head to read its passages, a column to sort by it.")  # fmt: skip
     heads = ranked(by, head_scores.head_exists(trace))
     labels = {name: "Control" if name == CONTROL else choosers.measure_of(run, name).label for name in values}

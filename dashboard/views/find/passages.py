@@ -78,7 +78,7 @@ def _moves(run: Run, step: int, newest: int) -> bool:
 def draw_passages(
     run: Run, found: HeadPeaks, kind: str, head: Head, newest: int, before: HeadPeaks | None
 ) -> None:  # fmt: skip
-    """The strongest looks and typical ones, as text; `before`: found with every head on, where that is known."""
+    """The strongest looks and typical ones, as text; `before`: found with all heads on, where that is known."""
     label, looks, step = theme.head_label(*head), found.search.looks(kind, head), found.step
     at = f" at step {step:,}" if _moves(run, step, newest) else ""
     without = f" without {switches.named(found.off)}" if found.off else ""

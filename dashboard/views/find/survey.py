@@ -96,7 +96,7 @@ def _draw_found(run: Run, step: int, found: xr.Dataset, head: Head) -> None:
         st.text(
             f"{attrs['tokens_read']:,}{part} tokens of {attrs['corpus']}, read at step {step:,}. "
             f"In each row one token of every {attrs['one_query_in']} was a query: {looks:,} looks of {label}."
-            f"{' With every head on.' if state.read().off else ''}"
+            f"{' With all heads on.' if state.read().off else ''}"
         )
     if not looks:
         return

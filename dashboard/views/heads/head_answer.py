@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def answer(
     run: Run, trace: xr.Dataset, shown: PromptPatterns, before: PromptPatterns, measure: str, focus: Head
 ) -> str:  # fmt: skip
-    """Markdown; `before`: the same prompt with every head on."""
+    """Markdown; `before`: the same prompt with all heads on."""
     if shown.off:
         return _lost(trace, shown, focus) or _without(run, shown, before)
     label, found = theme.head_label(*focus), roles.of_head(trace, focus, shown.step)

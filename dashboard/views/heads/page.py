@@ -133,7 +133,7 @@ def _draw(run: Run, measure: str, steps: list[int], read: Read) -> None:
             draw_reading(run, shown, focus)
     with right if long or tall else left, st.container(key="over_training"):
         if shown.off:
-            st.caption("Below: as it was recorded, with every head on.")
+            st.caption("Below: as it was recorded, with all heads on.")
         draw_history(run, trace, measure, focus, shown.step)
         draw_induction(run, trace, focus, shown.step)
     draw_why(run, shown, focus, near)

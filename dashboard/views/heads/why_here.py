@@ -198,7 +198,7 @@ def _draw_training(place: Place, head: Head, at: Cell, found: Answer) -> None:
         listed["attention"] = over["pattern"].values.tolist()
         st.caption(
             "The score of this key above the mean of the other keys, and what one pair adds to it: the one that is "
-            "strongest at the step above. With every head on."
+            "strongest at the step above. With all heads on."
         )
         plot(_lines(shown, lines), key="why_over", numbers=lambda: listed,
              alt="The cell's score above other keys over training")  # fmt: skip

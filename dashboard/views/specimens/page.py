@@ -232,7 +232,7 @@ def _stop(series: Started) -> None:
 def _of_papers(papers: list[PaperResults]) -> str:
     """How many of their claims hold."""
     verdicts = [claim["verdict"] for paper in papers for claim in paper.told["claims"]]
-    return f" Papers: {verdicts.count('holds')} of {len(verdicts)}." if verdicts else ""
+    return f" Papers: {verdicts.count('holds')} of {len(verdicts)} hold." if verdicts else ""
 
 
 def _draw_standing(readings: list[ClaimAnswer], papers: list[PaperResults]) -> None:

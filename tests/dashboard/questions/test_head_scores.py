@@ -86,10 +86,10 @@ def test_without_that_score_the_head_that_is_sharpest_or_the_first() -> None:
 def test_the_score_of_a_head_in_words() -> None:
     found = trace(induction=SCORES, induction_control=CONTROL)
     assert head_scores.induction_words(found, (1, 0), None) == (
-        "Induction score of L1H0: 0.600. Control, where nothing repeats: 0.200."
+        "Induction score of L1H0: 0.60. Control, where nothing repeats: 0.20."
     )
     assert head_scores.induction_words(trace(induction=SCORES), (0, 1), 10) == (
-        "Induction score of L0H1: 0.900. Control, where nothing repeats: not recorded in this run."
+        "Induction score of L0H1: 0.90. Control, where nothing repeats: not recorded in this run."
     )
 
 

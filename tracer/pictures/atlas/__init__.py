@@ -71,7 +71,7 @@ def picture(
     `measure` names the one that colours the heads (the first by default); `scales` says how each is printed. With
     `order` "measure" the strongest head of each layer comes first. Heads that are not in `lit` are dimmed. With
     `roles`, which stand below patterns that are large enough, the number of a head is its role's. `scored`: with heads
-    off, these are computed anew, with what a head lost, or as recorded with every head on, and muted. `slim`: heads one
+    off, these are computed anew, with what a head lost, or as recorded with all heads on, and muted. `slim`: heads one
     after the other, in a row or two of cards; of many heads the patterns alone, and in words what is known of the
     selected one.
     """

@@ -75,7 +75,7 @@ function makeAtlas(part) {
   const numberedBy = (one) => (hasScores() ? (scoreOf(roleOf(one)) ?? lostScoreOf(one)) : head.measures[measure()]);
   const scoreOf = (role) => part.cue.roles.measures[role];
   const lostScoreOf = (one) => (isAnew() ? scoreOf(lostOf(one)) : undefined);
-  /** With heads off: is all that is said of heads computed anew, or was it recorded with every head on? */
+  /** With heads off: is all that is said of heads computed anew, or was it recorded with all heads on? */
   const isAnew = () => part.cue.scored === "anew" && !film();
   const isOfAllOn = () => !!part.cue.scored && !isAnew();
   const hasScores = () => Object.keys(part.cue.roles?.measures ?? {}).length > 0;
@@ -110,7 +110,7 @@ function makeAtlas(part) {
     const was = isAnew() ? `${lost} ${ALL_ON}` : `was ${lost}`;
     return [lost && was, isOfAllOn() && roleOf(one) && `recorded ${ALL_ON}`];
   }
-  const rolesIn = (one) => ({ role: roleOf(one), lost: lostOf(one), muted: isOfAllOn() });
+  const rolesIn = (one) => ({ role: roleOf(one), lost: lostOf(one), muted: isOfAllOn() || isOff(one) });
   const held = () => (chosen() && exists(chosen()) ? chosen() : null);
   const isOff = (one) => (part.cue.value?.off ?? part.cue.off ?? []).some((other) => String(other) === String(one));
   const allHeads = () => Array.from({ length: layers * heads }, (_, i) => [Math.floor(i / heads), i % heads]);

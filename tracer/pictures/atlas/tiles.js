@@ -1,7 +1,6 @@
 // A tile of the atlas: its order in a row, its pooled pattern, its role, its switch, and what shows that it is off.
 
 const FOOT = 18; // pixels of the line of roles
-const ELLIPSIS = 10; // pixels that a lost role has beside any other
 const [NO_ROLE, ROLE_UNKNOWN, ROLE_UNSAID] = [0, 254, 255];
 const SWITCH = { width: 26, height: 14, margin: 6 }; // in a corner that a causal head leaves empty
 
@@ -38,7 +37,7 @@ function hatch(ctx, theme, x, y, width, height) {
   for (let at = -height; at < width; at += step) strokeLine(ctx, theme.muted, x + at, y + height, x + at + height, y);
   ctx.restore();
 }
-/** The line below a pattern: the role that the head has lost, struck through, as far as there is room, and its role. */
+/** The line below a pattern: the role that the head has lost, struck through, where there is room, and its role. */
 function drawRole(ctx, theme, { role, lost, muted }, x, y, width) {
   fillRound(ctx, theme.page, x + 1, y, width - 2, FOOT - 1, [0, 0, 3, 3]);
   const [weight, colour] = isNamed(role) && !muted ? [600, theme.text] : [400, theme.muted];
@@ -46,14 +45,13 @@ function drawRole(ctx, theme, { role, lost, muted }, x, y, width) {
   const font = ctx.font;
   const middle = y + FOOT / 2 + 0.5;
   let left = x + 6;
-  if (lost) {
-    ctx.font = look.font;
-    const room = width - 10 - (role ? ctx.measureText(role).width + 5 : 0);
-    const small = { colour: theme.muted, font: `400 11px ${theme.sans}`, align: "left" };
-    ctx.font = small.font;
-    const text = clipped(ctx, lost, Math.max(room, ELLIPSIS));
-    const wide = ctx.measureText(text).width;
-    writeText(ctx, text, left, middle, small);
+  ctx.font = look.font;
+  const room = width - 10 - (role ? ctx.measureText(role).width + 5 : 0);
+  const small = { colour: theme.muted, font: `400 11px ${theme.sans}`, align: "left" };
+  ctx.font = small.font;
+  const wide = ctx.measureText(lost).width;
+  if (lost && wide <= room) {
+    writeText(ctx, lost, left, middle, small);
     fillBox(ctx, theme.muted, left, Math.round(middle) - 0.5, wide, 1);
     left += wide + 5;
   }

@@ -28,7 +28,7 @@ class Guesses(NamedTuple):
 
 
 def picture(now: Guesses, before: Guesses | None = None, *, quiet: bool = False) -> Picture:
-    """`before`: the same tokens with every head on, where some are off; `quiet`: the loss is said elsewhere.
+    """`before`: the same tokens with all heads on, where some are off; `quiet`: the loss is said elsewhere.
 
     While a film plays that has guesses, those of its step stand there.
     """

@@ -17,20 +17,17 @@ if TYPE_CHECKING:
     from tracer.analysis.prompt_attention import Said
 
 
-def draw_next(run: Run, shown: PromptPatterns, before: PromptPatterns) -> None:
+def draw_next(run: Run, shown: PromptPatterns, before: PromptPatterns, *, quiet: bool) -> None:
     """The likeliest tokens after the prompt, in a line; nothing where the model foretells none.
 
-    `before`: the same prompt with all heads on.
+    `before`: the same prompt with all heads on; `quiet`: its loss is said elsewhere.
     """
     now, then = prompt_attention.said(run, shown), prompt_attention.said(run, before)
     if now is not None and then is not None:
-        draw_said(run, now, then, shown.off)
+        draw_said(run, now, then, shown.off, quiet=quiet)
 
 
-def draw_said(run: Run, now: Said, then: Said, off: tuple[Head, ...]) -> None:
-    """The line of what the model says `now`, with heads `off`, and said `then`, with all heads on.
-
-    With heads off its loss stands where they are named.
-    """
+def draw_said(run: Run, now: Said, then: Said, off: tuple[Head, ...], *, quiet: bool) -> None:
+    """The line of what the model says `now`, with heads `off`, and said `then`, with all heads on."""
     with st.container(key="next_token"):
-        draw(guessing.line(run, now, then if off else None, quiet=bool(off)), key="guesses")
+        draw(guessing.line(run, now, then if off else None, quiet=quiet), key="guesses")

@@ -221,8 +221,8 @@ def test_only_what_is_open_is_drawn_and_the_link_says_which(open_page: Open) -> 
 def test_losses_and_their_intervals_are_drawn_where_they_are() -> None:
     """Nats from 0 over the width of the image: 0 to 4.2, 5 % more than the highest."""
     found = {"zero": ablate.Estimate(1.0, 0.5, 2.0, 8), "mean": ablate.Estimate(0.2, np.nan, np.nan, 1)}
-    rows = [costs.Row(mode, 2.0, change, mode == "zero") for mode, change in found.items()]
-    groups = [costs.Rows("Of <one>", "8 sequences", [costs.Row("on", 2.0), *rows])]
+    rows = [costs.CostRow(mode, 2.0, change, mode == "zero") for mode, change in found.items()]
+    groups = [costs.Rows("Of <one>", "8 sequences", [costs.CostRow("on", 2.0), *rows])]
     markup = costs.strip(groups, 3.5)
     images = [base64.b64decode(one).decode() for one in re.findall(r"base64,([^\"]+)", markup)]
     assert (

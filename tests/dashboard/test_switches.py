@@ -128,7 +128,7 @@ def test_a_head_that_lost_its_role(
     monkeypatch.setattr(roles, "table", lambda: (keen,))
     app = open_page("heads", run="tiny", prompt=PROMPT, layer=layer, head=head, off=(OFF,))
     said = f"Without L0H1, L{layer}H{head} is no keen head: {left:.2f} ({then:.2f} with all heads on)."
-    assert said in written(app)
+    assert said in written(app) and not cue(app, "guesses")["quiet"], "the loss is said beside what comes next"
     told = sent(app, "atlas")[2]["roles"]
     assert (told["codes"][layer][head], told["lost"][layer][head]) == (0, 1)
     monkeypatch.setattr(roles, "table", lambda: (any_head, keen))

@@ -40,7 +40,7 @@ def draw_next(run: Run, step: int, off: tuple[Head, ...]) -> None:
     except ValueError:
         return
     if now is not None and then is not None:
-        draw_said(run, now, then, off)
+        draw_said(run, now, then, off, quiet=bool(off))  # the strip's note says it
 
 
 def draw_prompt(run: Run, step: int, head: Head, off: tuple[Head, ...], writing: DeltaGenerator) -> None:

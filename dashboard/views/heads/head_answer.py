@@ -61,6 +61,11 @@ def _lost(trace: xr.Dataset, shown: PromptPatterns, focus: Head) -> str:
     return f"Without {switches.named(shown.off)}, {lost}: {score} ({theme.fmt(was.value, measure)} with all heads on)."
 
 
+def says_loss(trace: xr.Dataset, shown: PromptPatterns, focus: Head) -> bool:
+    """Is the loss on this text in the answer?"""
+    return bool(shown.off) and not _lost(trace, shown, focus)
+
+
 def _without(run: Run, shown: PromptPatterns, before: PromptPatterns) -> str:
     off = f"Without {switches.named(shown.off)}"
     now, then = prompt_attention.said(run, shown), prompt_attention.said(run, before)

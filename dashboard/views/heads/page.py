@@ -20,7 +20,7 @@ from dashboard.stage import heads, timeline
 from dashboard.theme import unmarked
 from dashboard.views.heads.by_period import draw_induction
 from dashboard.views.heads.finder import choose_heads, draw_found
-from dashboard.views.heads.head_answer import answer
+from dashboard.views.heads.head_answer import answer, says_loss
 from dashboard.views.heads.token_view import draw_reading
 from dashboard.views.heads.why_here import draw_why
 from tracer.measures import HEAD_MEASURES
@@ -109,7 +109,7 @@ def _draw(run: Run, measure: str, steps: list[int], read: Read) -> None:
     with st.container(key="of_a_step"):
         draw_answer(answer(run, trace, shown, before, measure, focus))
     draw_comparison(run, shown, see, focus)
-    draw_next(run, shown, before)
+    draw_next(run, shown, before, quiet=says_loss(trace, shown, focus))
     long, tall = patterns.is_long(shown), len(shown.causal) > TALL
     with st.container(key="heads_body"):
         left, right = st.columns([1, 1], gap="large")

@@ -235,7 +235,7 @@ def test_keys(page, sent):
     assert place(page) == last
     for _ in range(3):
         page.keyboard.press("Backspace")
-    page.get_by_role("heading", name="Heads", exact=True).click()
+    page.get_by_role("heading", name="All heads on this prompt").click()
     settle(page)
     sent.clear()
     page.evaluate(PRESS, "[[[]")

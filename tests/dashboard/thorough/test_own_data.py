@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard import jobs
 from dashboard.loading import ablation
-from tests.dashboard.words import written
+from tests.dashboard.words import strip, written
 from tests.own_data import Addition
 from tests.training.test_own_corpus import small
 from tracer.named_code import NAMED
@@ -36,7 +36,7 @@ def test_every_page_reads_what_the_run_kept(sums: Run, open_page: Open, sent: An
         assert not app.exception, page
         if page == "ablate":
             loss = float(sums.trace["val_loss"].values[-1])
-            assert "Held-out rows" in written(app)
+            assert "Held-out rows" in strip(app)
             assert ablation.clean(sums, 8) == {"text": pytest.approx(loss, rel=1e-4)}
         if page == "find":
             assert "Searched 8 held-out rows" in written(app)

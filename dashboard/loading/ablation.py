@@ -164,7 +164,7 @@ def clean(run: Run, step: int) -> dict[str, float]:
 
 
 def clean_by_position(run: Run, step: int) -> dict[str, np.ndarray]:
-    """Mean losses with every head on by loss position, by probe."""
+    """Mean losses with all heads on by loss position, by probe."""
     return {name: losses.mean(0).numpy() for name, losses in _clean(run, step).items()}
 
 

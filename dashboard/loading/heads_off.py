@@ -37,7 +37,7 @@ class Scores(NamedTuple):
 
 
 def scores(trace: xr.Dataset, shown: PromptPatterns, step: int | None) -> Scores:
-    """With every head on those of the record nearest to a step; with some off those of `shown`, once they are known."""
+    """With all heads on those of the record nearest to a step; with some off those of `shown`, once they are known."""
     if not _matters(shown):
         return Scores(trace, step, "")
     found, row = known(NAME, _key(shown)), _row(trace, shown)
@@ -64,7 +64,7 @@ def waits(run: Run, trace: xr.Dataset, shown: PromptPatterns) -> bool:
 
 
 def stays(run: Run, trace: xr.Dataset, shown: PromptPatterns) -> bool:
-    """Is what was recorded with every head on all there is, unless somebody asks?"""
+    """Is what was recorded with all heads on all there is, unless somebody asks?"""
     comes = _can(run, trace, shown) and _may(run)
     return scores(trace, shown, shown.step).scored == "recorded" and not comes
 

@@ -47,7 +47,7 @@ def test_every_page_draws_and_prints_no_none_and_no_nan(name: str, page: str, el
 
 def test_without_code_the_kept_inputs_are_shown(elsewhere: Path, open_page: Open, sent: Any) -> None:
     app, run = open_page("heads", run="patches"), open_run("patches")
-    assert ":gray-badge[○ too few steps]" in [opened.proto.popover.label for opened in app.get("popover")]
+    assert ":gray-badge[○ too few records]" in [opened.proto.popover.label for opened in app.get("popover")]
     assert not app.text_area and "The code of this model is not in the run" in written(app)
     assert box(app, "Prompt").options == [n.replace("text", "input") for n in run.trace["prompt"].values]
     layer, head = head_scores.default_head(run.trace)

@@ -158,7 +158,7 @@ def test_a_run_has_one_verdict() -> None:
 
     assert said([one()], ["divergence"]) == ("watch", "1 to watch")
     assert said([one()], ["divergence"], early=True) == ("watch", "1 to watch")
-    assert said([], ["divergence", "idle heads"], early=True) == ("early", "too few steps")
+    assert said([], ["divergence", "idle heads"], early=True) == ("early", "too few records")
     assert said([], ["divergence", "idle heads"]) == ("healthy", "healthy")
     assert said([], ["divergence"]) == said([], []) == ("unknown", "not measured")
 

@@ -19,7 +19,7 @@ class RunVerdict:
     """That of the worst finding; without one early where the loss can't be judged yet, unknown where nothing was looked
     for."""
     text: str
-    """1 bad, 2 to watch; too few steps; healthy; not measured."""
+    """1 bad, 2 to watch; too few records; healthy; not measured."""
 
 
 def verdict(diagnosis: Diagnosis) -> RunVerdict:
@@ -33,6 +33,6 @@ def verdict(diagnosis: Diagnosis) -> RunVerdict:
         parts = [f"{bad} bad"] * (bad > 0) + [f"{watch} to watch"] * (watch > 0)
         return RunVerdict("bad" if bad else "watch", ", ".join(parts))
     if diagnosis.early:
-        return RunVerdict("early", "too few steps")
+        return RunVerdict("early", "too few records")
     measured = set(diagnosis.looked_for) - {RULES["divergence"].name}  # which is asked of a run without a record, too
     return RunVerdict("healthy", "healthy") if measured else RunVerdict("unknown", "not measured")

@@ -161,8 +161,7 @@ function makeAtlas(part) {
     layout.width = left + heads * (cell + gap) - gap + 2;
     layout.height = top + layers * (layout.high + gap) - gap + 2;
   }
-  /** A row of cards, or two, which on a phone scroll; where they do not fit the patterns alone, whole layers beside each
-   * other. */
+  /** Cards in a row, or in two that a phone scrolls; more heads are patterns alone, whole layers beside each other. */
   function layOutSlim(width) {
     line = allHeads().filter(exists);
     const fit = Math.floor((width - 4 + CARD.gap) / (CARD.least + CARD.gap));

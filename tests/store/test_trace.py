@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -81,6 +83,34 @@ def test_data_without_its_step_is_invisible(writer, tmp_path):
     again.append(1, row(1.0))
     again.flush()
     assert read_trace(tmp_path / "t.zarr")["a"].values.tolist() == [0.0, 1.0]
+
+
+UNWRITABLE = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from tracer.store import Variable
+from tracer.store.trace import TraceWriter
+writer = TraceWriter.create(Path(sys.argv[1]), 400, {"pattern": Variable(("query_pos", "key_pos"), (64, 64))}, {})
+writer.append(0, {"pattern": np.zeros((64, 64))})
+writer.flush()
+for step in range(1, 400):
+    writer.append(step, {"pattern": np.random.default_rng(step).random((64, 64))})
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, 1 << 12))  # no chunk fits, and the system says so
+try:
+    writer.flush()
+except OSError as error:
+    sys.exit(error.strerror)
+"""
+
+
+def test_chunks_that_cannot_be_written_are_one_error_and_leave_nothing(tmp_path):
+    """Each is written by a task of zarr's; where one fails alone, the others complain when the process ends."""
+    command = [sys.executable, "-c", UNWRITABLE, str(tmp_path / "t.zarr")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert done.stderr == "File too large\n"
+    assert not list(tmp_path.rglob("*.partial"))
+    assert read_trace(tmp_path / "t.zarr")["step"].values.tolist() == [0]
 
 
 def test_more_rows_than_planned(writer, tmp_path):

@@ -200,11 +200,13 @@ class Batch:
         """Where the new content of a file is before it has its name."""
         return self._staged.get(path)
 
-    def commit(self) -> None:
-        """Flush all, name all, flush their folders."""
+    def commit(self, failure: OSError | None = None) -> None:
+        """Flush all, name all, flush their folders; `failure`: why all are dropped instead, raised when they are."""
         staged, self._staged = self._staged, {}
         folders, self._folders = self._folders, set()
         try:
+            if failure is not None:
+                raise failure
             flush(staged.values())
             for path, aside in staged.items():
                 aside.replace(path)

@@ -112,12 +112,17 @@ class ChunkStore(LocalStore):
         self.batch: Batch = shared.batch if shared else Batch(next(x for x in (there, *there.parents) if x.exists()))
         self.committed: list[int] = shared.committed if shared else [0]
         """Rows whose step is written, in a list of one: copies of a store share it."""
+        self.failed: list[OSError] = shared.failed if shared else []
+        """Why chunks could not be written since the last commit."""
 
     def with_read_only(self, read_only: bool = False) -> ChunkStore:
         return ChunkStore(self.root, read_only=read_only, shared=self)
 
     def commit(self) -> None:
-        self.batch.commit()
+        """Errors: the OSError of a chunk that could not be written; then none of the others has its name either."""
+        failed = self.failed[:1]
+        self.failed.clear()
+        self.batch.commit(*failed)
 
     async def _open(self, *, mode: Any = None) -> None:
         self._ensure_open_sync()
@@ -184,7 +189,12 @@ class ChunkStore(LocalStore):
 
     def set_sync(self, key: str, value: Buffer) -> None:
         self._check_writable()
-        self.batch.stage(self.root / key, value.as_buffer_like())
+        try:
+            self.batch.stage(self.root / key, value.as_buffer_like())
+        except OSError as error:
+            if key.endswith("zarr.json"):  # which zarr reads again at once
+                raise
+            self.failed.append(error)  # raised here, zarr would leave the tasks beside this one to complain at exit
 
 
 def _verify(path: Path, content: bytes, chunks: Chunks) -> None:

@@ -171,13 +171,14 @@ def test_without_a_head_is_what_cutting_its_paths_gives(into: str) -> None:
         assert float(row.sum()) == pytest.approx(1)
 
 
+@pytest.mark.parametrize("logit", [3.0, 2000.0])
 @pytest.mark.parametrize("fields", [{"sink": "learned"}, {"attn_softcap": 0.5}, {"sink": "zero", "attn_softcap": 0.5}])
-def test_without_a_head_beside_a_sink_and_under_a_cap(fields: dict) -> None:
-    """As the model computes it: what a sink gets is not the positions'."""
+def test_without_a_head_beside_a_sink_and_under_a_cap(fields: dict, logit: float) -> None:
+    """As the model computes it: what a sink gets, all of a row perhaps, is not the positions'."""
     model = built(replace(BASE, **fields))
     for block in model.blocks:
         if block.attn.b_sink is not None:
-            torch.nn.init.constant_(block.attn.b_sink, 3.0)
+            torch.nn.init.constant_(block.attn.b_sink, logit)
     found = without(model, TOKENS, 2, 0, 7, ["L0H1"])
     with torch.no_grad(), recording("hook_pattern") as seen:
         model(TOKENS)

@@ -182,7 +182,11 @@ def _sides(found: Pass, layer: int, head: int, into: Into, at: At) -> Float[Tens
 def visible(call: AttentionCall, query: int) -> Bool[Tensor, " key_pos"]:
     """The keys that a query of a head sees."""
     if call.weights is not None:
-        return (call.weights[0, 0, query, : call.positions] > 0).cpu()
+        read = (call.weights[0, 0, query, : call.positions] > 0).cpu()
+        if read.any():
+            return read
+        keys = torch.arange(call.positions)  # a sink has all that can be told of the row
+        return keys <= query if call.causal else keys >= 0
     mask = call.full_mask(slice(query, query + 1))
     if mask is None:
         return torch.ones(call.positions, dtype=torch.bool)

@@ -54,7 +54,8 @@ def without(
     places: list[tuple[Into, At]] = [("q", [query]), ("k", slice(None))]
     as_is = [here.whole(side, head, at) for side, at in places]
     there, n = call.pattern(slice(query, None))[0, 0, 0].double(), call.positions
-    beside = scores(*as_is).logsumexp(0) + there[n:].log() - there[:n].sum().log()  # a sink's, which nothing changes
+    left = there[:n].sum().clamp(min=torch.finfo(there.dtype).tiny)  # none, where a sink has all that can be told
+    beside = scores(*as_is).logsumexp(0) + there[n:].log() - left.log()  # a sink's, which nothing changes
 
     def row(q: Tensor, k: Tensor) -> Tensor:
         return torch.cat([scores(q, k), beside]).softmax(0)[:n]

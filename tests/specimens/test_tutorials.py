@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from benchmarks.drift import Drift, drift_said
+from benchmarks.drift import Drift, drift_said, ways
 from tracer import presets
 from tracer.cli.commands import main
 from tracer.presets import PRESETS
@@ -231,6 +231,11 @@ def test_the_document_is_made_from_the_figures_that_were_kept(kept: dict[str, di
     outcomes = {name: of["outcomes"] for told in kept.values() for name, of in told["systems"].items()}
     assert {name for name, of in outcomes.items() if of} == set(TRAINED)
     assert "docs/specimens.md" in (ROOT / "README.md").read_text()
+
+
+def test_drift_is_measured_with_the_kernels_that_this_cpu_has() -> None:
+    assert ways("avx2") == [("default", 1), ("avx2", 1), ("avx2", 2)]
+    assert [ways(widest)[-1] for widest in ("avx512", "default", "sve256")] == [("avx512", 2), *[("default", 2)] * 2]
 
 
 def test_the_figures_that_were_kept_are_those_of_this_version(kept: dict[str, dict[str, Any]]) -> None:

@@ -63,9 +63,11 @@ def snapshot_steps(config: TrainConfig, model_bytes: int) -> list[int]:
 def state_steps(config: TrainConfig, model_bytes: int, first: int = 0) -> list[int]:
     """The `first`, and every `state_every`-th after it but the last, thinned so that all fit in `state_mb`, or none.
 
-    A state is counted as three times the weights: AdamW has two moments beside them, others less.
+    A state is counted as three times the weights: AdamW has two moments beside them, others less. Where they are
+    reparametrised, what makes them is a fourth.
     """
-    every, most = config.record.state_every, config.record.state_mb * 1e6 // (3 * model_bytes)
+    size = (3 + (config.optim.reparam != "none")) * model_bytes
+    every, most = config.record.state_every, config.record.state_mb * 1e6 // size
     if not every or not most:
         return []
     while 1 + (config.steps - 1) // every - first // every > most:
@@ -341,4 +343,4 @@ def _read(model: Transformer, tokens: Tensor) -> Read:
 def _logits(model: Transformer, x: Tensor, z: Tensor, at: slice) -> Float[Tensor, "batch pos d_vocab"]:
     """The logits at these positions: from the last block's heads on, each goes by itself."""
     last = model.blocks[-1]
-    return model.logits(last.finish(x[:, at], last.attn.write(z[:, at])))
+    return model.logits(last.finish(x[:, at], last.write(x[:, at], z[:, at])))

@@ -181,11 +181,12 @@ suite("atlas", () => {
     assert.deepEqual([...pooled(thumbs, 6, [2, 3], [2, 2], new Uint8Array(2))], [5, 6]);
     assert.deepEqual([...pooled(thumbs, 6, [2, 3], [1, 2], new Uint8Array(4))], [2, 3, 5, 6]);
   });
-  for (const [name, role, lost, width, words, struck] of [
+  for (const [name, role, lost, width, words, struck, beside = 0] of [
     ["alone", "first token", "", 176, ["first token"], 0],
     ["after what it was", "first token", "induction", 176, ["induction", "first token"], 1],
     ["before which there is too little room", "first token", "induction", 130, ["first token"], 0],
-    ["that is none", "no role", "induction", 176, ["induction", "no role"], 1]
+    ["that is none", "no role", "induction", 176, ["induction", "no role"], 1],
+    ["beside its number", "first token", "induction", 176, ["first token"], 0, 34]
   ])
     test(`the line of a role ${name}`, () => {
       const { theme } = newPart({});
@@ -198,14 +199,14 @@ suite("atlas", () => {
         roundRect() {},
         fill() {}
       };
-      drawRole(ctx, theme, { role, lost }, 100, 200, width);
+      drawRole(ctx, theme, { role, lost }, 100, 200, width, 18, beside);
       assert.deepEqual(
         texts.map(({ text }) => text),
         words
       );
       assert.equal(boxes.length, struck);
       const last = texts.at(-1);
-      assert.ok(last.most > 0 && last.x + last.most <= 100 + width - 4 && last.x >= 106);
+      assert.ok(last.most > 0 && last.x + last.most <= 100 + width - beside - 4 && last.x >= 106);
       for (const line of boxes) {
         assert.ok(line.x === texts[0].x && Math.abs(line.y + line.high / 2 - texts[0].y) <= 1 && line.y > 200);
         assert.equal(line.wide, 7 * words[0].length);

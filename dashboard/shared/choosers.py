@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 ROW = 38
 """Pixels of the bar, and of a row of choices whose labels stand at their left."""
-RUN = 200
-"""Pixels of the choice of a run."""
+RUN, AXIS = 200, 200
+"""Pixels of the choice of a run, and of that of the axis with its label."""
 
 
 @lasting()
@@ -45,13 +45,13 @@ def heading(title: str, question: str, of_run: bool = True) -> None:
         bar = _line("run_bar")
         with st.container(key="question"):
             st.caption(question)
-        axis, compare = st.container(key="axis_place", width="content"), _line("compare_place")
+        compare = _line("compare_place")
         deeds = _line("run_deeds")
         share = st.container(key="share_place", width="content")
     refused = st.container()  # nothing is laid out for it while it is empty
     st.session_state.update(
-        run_place=run, run_bar_place=bar, axis_place=axis, compare_place=compare, run_deeds_place=deeds,
-        share_place=share, refused_place=refused,
+        run_place=run, run_bar_place=bar, compare_place=compare, run_deeds_place=deeds, share_place=share,
+        refused_place=refused,
     )  # fmt: skip
 
 
@@ -59,17 +59,20 @@ def _line(key: str) -> DeltaGenerator:
     return st.container(key=key, width="content", horizontal=True, vertical_alignment="center", gap="small")
 
 
-@lasting()
 def row(*widths: int) -> list[DeltaGenerator]:
     """Places for a page's own choices, as high as one before it is there: of so many pixels, 0 of what others leave.
 
-    A page without choices draws none too: those of the page before would stay until all is drawn.
+    Below the timeline, which stands at one height on every page.
     """
-    if not widths:
-        st.empty()
-        return []
     with st.container(key="choosers", horizontal=True, gap="medium"):
         return [_place(f"choice-{i}", width or "stretch") for i, width in enumerate(widths)]
+
+
+def answer_row(*widths: int) -> list[DeltaGenerator]:
+    """The place of the page's answer, and at its right, or below it, places for the page's choices as in `row`."""
+    with st.container(key="choosers", horizontal=True, gap="medium"):
+        answered = st.container(key="answered", vertical_alignment="center")
+        return [answered, *(_place(f"choice-{i}", width) for i, width in enumerate(widths))]
 
 
 def _place(key: str, width: int | Literal["stretch"]) -> DeltaGenerator:
@@ -142,7 +145,7 @@ def _is_starting(name: str) -> bool:
 def choose_axis() -> None:
     """Whether steps stand on a linear or a logarithmic axis, on every page that draws over them."""
     shown = "log" if state.read().log else "linear"
-    st.session_state["axis_place"].segmented_control(
+    st.segmented_control(
         "Step axis", ["linear", "log"], required=True,
         **state.control("axis_box", shown, lambda axis: state.update(log=axis == "log")),
     )  # fmt: skip

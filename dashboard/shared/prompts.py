@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
 
 import streamlit as st
 
@@ -33,7 +34,10 @@ def searched(run: Run) -> list[int]:
     return found.steps if found.names and run.about.d_vocab else []
 
 
-def choose_text(run: Run, most: int | None = None, place: DeltaGenerator | None = None) -> Encoded:
+def choose_text(
+    run: Run, most: int | None = None, place: DeltaGenerator | None = None,
+    refuse: Callable[[str], NoReturn] = choosers.refuse,
+) -> Encoded:  # fmt: skip
     """A text box, at `place` if that is given; refuses what the model cannot read and says what to do.
 
     `most`: tokens that this page shows.
@@ -45,7 +49,7 @@ def choose_text(run: Run, most: int | None = None, place: DeltaGenerator | None 
     try:
         shown = selection.prompt or prompt_tokens.example(run)
     except ValueError as error:
-        choosers.refuse(str(error))
+        refuse(str(error))
     text = (place or st).text_area(
         "Prompt", height=68,
         help="Your own text: Enter reads it, Shift and Enter begin a line (on a touch screen Enter does). Heads that "
@@ -66,7 +70,7 @@ def choose_text(run: Run, most: int | None = None, place: DeltaGenerator | None 
         )
         return encoded
     except ValueError as error:
-        choosers.refuse(str(error))
+        refuse(str(error))
 
 
 def _wait_for_a_record(run: Run) -> None:

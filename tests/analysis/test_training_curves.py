@@ -141,6 +141,7 @@ def test_events_come_by_midpoint() -> None:
 def test_an_event_is_told_in_a_few_words() -> None:
     found = curve("previous_token", 100, 200)
     assert replace(found, heads=((0, 1),)).happens == "L0H1 turns to the token before"
+    assert replace(found, heads=((0, 1),)).mark == "L0H1: previous token"
     reads = replace(curve("composition", 100, 200), heads=((0, 1), (1, 2)))
     assert reads.happens == "L1H2 reads L0H1"
     fall = rises(100, 200, 1.0, 0.0)

@@ -129,10 +129,13 @@ def test_look_find_and_switch_off(page, server):
     stage = [page.locator(".st-key-run_box input"), page.get_by_role("slider", name="Step of training")]
     for part in stage:
         part.evaluate("(part) => part.dataset.stays = 'yes'")
+    page.evaluate("document.querySelector('[data-testid=stMain]').scrollTo(0, 0)")
+    tops = [part.bounding_box()["y"] for part in stage]
     page.get_by_role("link", name="Find").click()
     expect(page.get_by_role("heading", name=f"Where {label} looks")).to_be_visible()
     for part in stage:
         expect(part).to_have_attribute("data-stays", "yes")
+    assert [part.bounding_box()["y"] for part in stage] == tops
     expect(page.locator(".passages li")).to_have_count(16)
     settle(page)
 

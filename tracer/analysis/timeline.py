@@ -48,9 +48,9 @@ def reads(run: Run, held: MutableMapping[int, NDArray[np.float32]] | None = None
 
 
 def events_of(curves: Iterable[Curve]) -> list[Event]:
-    """Every change that these curves date, in order, by the names of `training_curves.HAPPENS`."""
+    """Every change that these curves date, in order, by the names of `training_curves.MARKS`."""
     return [
-        Event(curve.change.midpoint, curve.change.low, curve.change.high, curve.happens)
+        Event(curve.change.midpoint, curve.change.low, curve.change.high, curve.mark)
         for curve in events(curves) if curve.change
     ]  # fmt: skip
 

@@ -19,7 +19,7 @@ Source: ours; Olsson et al. 2022 read these curves side by side and marked one w
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -66,6 +66,11 @@ HAPPENS = {
     "gradient": ("Gradients grow", "Gradients shrink"),
 }
 """What an event is called: where a curve rises, and where it falls; with the names of its heads."""
+MARKS = HAPPENS | {
+    "induction": ("{0}: induction", "{0}: induction lost"),
+    "previous_token": ("{0}: previous token", "{0}: previous token lost"),
+}
+"""The same as marks of a timeline, which have little room."""
 UNITS = {"val_loss": "nats", "repeat_loss": "nats", "icl_score": "nats", "composition": "above random heads"}
 SCORES, LOSSES = ("induction", "previous_token"), ("val_loss", "repeat_loss")
 """Shares of attention, and losses: the curves that have log odds."""
@@ -115,12 +120,20 @@ class Curve:
     @property
     def happens(self) -> str:
         """Its event in a few words, such as "L0H1 turns to the token before"; empty where it did not change."""
+        return self._by(HAPPENS)
+
+    @property
+    def mark(self) -> str:
+        """Its event as a mark on a timeline, such as "L0H1: previous token"; empty where it did not change."""
+        return self._by(MARKS)
+
+    def _by(self, names: Mapping[str, tuple[str, str]]) -> str:
         if self.change is None:
             return ""
         falls = self.change.after < self.change.before
         if self.own:
             return f"{self.label} {'falls' if falls else 'rises'}"
-        return HAPPENS[self.name][falls].format(*(f"L{layer}H{head}" for layer, head in self.heads))
+        return names[self.name][falls].format(*(f"L{layer}H{head}" for layer, head in self.heads))
 
     @property
     def band(self) -> NDArray[np.float64] | None:

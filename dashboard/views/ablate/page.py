@@ -50,7 +50,6 @@ SNIPPET = """with tracer.watch(model) as watcher:
 
 def page() -> None:
     choosers.heading("Ablate", "What breaks when these heads are switched off?")
-    choosers.row()
     run = choosers.choose_run()
     if choosers.without_heads(run):
         return

@@ -20,14 +20,11 @@ from dashboard.views.circuits.trigrams import draw_trigrams
 from dashboard.views.circuits.vocabulary import draw_words
 
 if TYPE_CHECKING:
-    from streamlit.delta_generator import DeltaGenerator
-
     from tracer.store import Run
 
 
 def page() -> None:
     choosers.heading("Circuits", "What do heads do by their weights alone, and whose output do they read?")
-    (writing,) = choosers.row(0)
     run = choosers.choose_run()
     if choosers.without_heads(run):
         return
@@ -38,10 +35,10 @@ def page() -> None:
         st.info(f"{run.why_not('prompts')}, so there are no circuits to read here.", icon=":material/code_off:")
         draw_roles(trace, None)
         return
-    heads.slim(run, lambda: _draw(run, writing), run.steps)
+    heads.slim(run, lambda: _draw(run), run.steps)
 
 
-def _draw(run: Run, writing: DeltaGenerator) -> None:
+def _draw(run: Run) -> None:
     """Everything below the stage."""
     trace, step = choosers.recorded(run), choosers.step_in_force(run.steps)
     why = "This model is large: reading the weights of every head takes its time."
@@ -56,6 +53,7 @@ def _draw(run: Run, writing: DeltaGenerator) -> None:
         choosers.refuse(str(error))
     head, off = choosers.focus(trace, step), switches.in_force(run, step, head_scores.head_exists(trace))
     answered = st.container(key="answered")
+    (writing,) = choosers.row(0)
     with st.container(key="circuits_next"):
         draw_next(run, step, off)
     if why_not := data.why_unknown(run, step):

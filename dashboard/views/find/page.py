@@ -39,24 +39,21 @@ BESIDE = ("induction", CONTROL, "previous_token", "entropy_normalised", "first_t
 """What stands beside the measure that heads are ranked by: no induction score without its control."""
 SHOWN = 3
 """Measures of the table."""
+CHOICES = (340, 320)
+"""Pixels of the two choices beside the answer."""
 
 
 def page() -> None:
     choosers.heading("Find", "Which head does what, and where in a text does it do it?")
-    by, kinds = choosers.row(340, 0)
     run = choosers.choose_run()
     if choosers.without_heads(run):
         return
     trace = choosers.recorded(run)
     if trace is None:
         return
-    with by:
-        measure = choosers.choose_measure(run, "Rank heads by", head_scores.head_measures(trace))
     if "ranking" not in st.session_state:  # one comes from another page, to what is newest now
         st.session_state.pop(READ, None)
-    with kinds:
-        kind = choose_kind()
-    choosers.tick(run, lambda: heads.slim(run, lambda: _draw(run, measure, kind), prompts.searched(run) or None))
+    choosers.tick(run, lambda: heads.slim(run, lambda: _draw(run), prompts.searched(run) or None))
     if not run.live:
         _draw_all(run, trace)
 
@@ -69,22 +66,28 @@ def _draw_all(run: Run, trace: xr.Dataset) -> None:
     draw_all_heads(run, trace, draw_survey(run, step, head) if runs else None, step, head)
 
 
-def _draw(run: Run, measure: str, kind: str) -> None:
+def _draw(run: Run) -> None:
     """Everything below the stage; in a live run this moves along with the newest snapshot."""
     trace = choosers.recorded(run)
     if trace is None:
         return
+    answered, by, kinds = choosers.answer_row(*CHOICES)
+    with by:
+        measure = choosers.choose_measure(run, "Rank heads by", head_scores.head_measures(trace))
+    with kinds:
+        kind = choose_kind()
     steps = prompts.searched(run)
     step = choosers.step_in_force(steps or [int(s) for s in trace["step"].values])
     read, focus = _reading(run, kind, step, choosers.focus(trace, step))
-    by = head_scores.head_means(trace, measure, step)
+    values = head_scores.head_means(trace, measure, step)
     if measure == "induction":
-        by = head_scores.above_control(trace, step)
-    draw_answer(_answer(run, trace, step, measure, by))
+        values = head_scores.above_control(trace, step)
+    with answered:
+        draw_answer(_answer(run, trace, step, measure, values))
     left, right = st.columns([5, 6], gap="large")
     aside = left.container(key="find_left")
     with aside:
-        _draw_ranking(run, trace, step, measure, by, focus)
+        _draw_ranking(run, trace, step, measure, values, focus)
     with right:
         if not steps:
             _say_why_not(run)

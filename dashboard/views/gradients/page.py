@@ -39,13 +39,13 @@ QUANTITIES = {
 SHORT = QUANTITIES | {"grad_norm": "gradient", "grad_norm_clipped": "clipped", "weight_norm": "weight"}
 """All four fit the width of a phone."""
 COLUMNS = ("update_ratio", "grad_norm", "weight_norm")
-HEIGHT = 260
+HEIGHT, QUANTITY = 260, 440
+"""Pixels of a picture, and of the choice of the quantity."""
 RULE_OF_THUMB = 1e-3
 
 
 def page() -> None:
     choosers.heading("Gradients", "Is every tensor, and every head, learning at a healthy pace?")
-    (switch,) = choosers.row(0)
     run = choosers.choose_run()
     offered = _offered(run)
     if not offered:
@@ -53,10 +53,7 @@ def page() -> None:
             why = run.why_not("training") or "its optimiser was not watched"
             st.info(f"This run holds no gradients: {why}.", icon=":material/trending_flat:")
         return
-    with switch:
-        shown = _choose_quantity(offered)
-    choosers.choose_axis()
-    choosers.tick(run, lambda: heads.slim(run, lambda: _draw(run, shown)))
+    choosers.tick(run, lambda: heads.slim(run, lambda: _draw(run, offered)))
 
 
 def _choose_quantity(offered: list[str]) -> str:
@@ -85,7 +82,7 @@ def _clipped(trace: xr.Dataset) -> bool:
     return head_scores.holds(trace, "clip_factor") and bool((trace["clip_factor"].values < 1).any())
 
 
-def _draw(run: Run, shown: str) -> None:
+def _draw(run: Run, offered: list[str]) -> None:
     """Everything below the stage; this is what a live run draws again."""
     trace = choosers.recorded(run)
     if trace is None:
@@ -101,7 +98,12 @@ def _draw(run: Run, shown: str) -> None:
     said = f"No update ratio was recorded: {', '.join(QUANTITIES[name] for name in held)} only."
     if "update_ratio" in held:
         said = answer(rows.short_names(names), trace["update_ratio"].values[row], _optimiser(run))
-    with st.container(key="of_a_step"):
+    answered, quantity, axis = choosers.answer_row(QUANTITY, choosers.AXIS)
+    with quantity:
+        shown = _choose_quantity(offered)
+    with axis:
+        choosers.choose_axis()
+    with answered, st.container(key="of_a_step"):
         draw_answer(said)
     by_head = head_scores.holds(trace, f"head_{shown}")
     if by_head:

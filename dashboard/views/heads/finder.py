@@ -26,11 +26,10 @@ CHIPS = 8
 """Heads that are named below the box; the atlas shows all that fit."""
 
 
-def choose_heads(run: Run, trace: xr.Dataset | None, place: DeltaGenerator) -> None:
-    """A text box at `place`, once something is recorded."""
+def choose_heads(run: Run, place: DeltaGenerator) -> None:
+    """A text box at `place`."""
     place.text_input(
         "Find heads", placeholder="induction > 0.5, or L1H2", help=head_query.HELP, max_chars=LONGEST,
-        disabled=trace is None,
         **state.control("find_box", state.read().find, lambda line: _look(line, run)),
     )  # fmt: skip
 

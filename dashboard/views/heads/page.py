@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import streamlit as st
 
@@ -47,58 +47,66 @@ TALL = 16
 
 def page() -> None:
     choosers.heading("Heads", "What does every head look at: on your own text, at any step of training?")
-    writing, colour, finder = choosers.row(0, 300, 280)
     run = choosers.choose_run()
     if choosers.without_heads(run):
         return
-    trace = loading.so_far(run)
-    with colour:
-        offered = (head_scores.head_measures(trace) if trace is not None else []) or list(HEAD_MEASURES)
-        measure = choosers.choose_measure(run, "Colour heads by", offered)
-    choose_heads(run, trace, finder)
-    found = _choose_text(run, writing) if prompts.can_read(run) else _choose_kept(run, writing)
-    if found is None:
-        return
-    steps, read = found
-    choose_other(run, steps())
-    choosers.tick(run, lambda: _draw(run, measure, steps(), read))
-
-
-def _choose_text(run: Run, place: DeltaGenerator) -> tuple[Callable[[], list[int]], Read]:
-    encoded = prompts.choose_text(run, place=place)
-    return lambda: run.steps, lambda step, off: prompt_attention.of_text(
-        run, step, encoded.tokens, encoded.strings, off
-    )
-
-
-def _choose_kept(run: Run, place: DeltaGenerator) -> tuple[Callable[[], list[int]], Read] | None:
-    name = prompts.choose_kept(run, place)
-    if name is None:
+    steps = _steps(run)
+    if steps is None:
         choosers.recorded(run)
         st.info(f"{run.why_not('prompts')}, and no patterns were kept.", icon=":material/visibility_off:")
+        return
+    if loading.so_far(run) is not None:
+        choose_other(run, steps)
+    choosers.tick(run, lambda: _draw(run))
+
+
+def _steps(run: Run) -> list[int] | None:
+    """At which there are patterns of a prompt; None where the model cannot be run and no prompt was kept."""
+    if prompts.can_read(run):
+        return run.steps
+    try:
+        kept = recorded_prompts.prompts(run)
+    except ValueError:
         return None
-    return lambda: recorded_prompts.prompts(run).steps, lambda step, off: recorded_prompts.of_prompt(run, step, name)
+    return kept.steps if kept.names else None
 
 
-def _draw(run: Run, measure: str, steps: list[int], read: Read) -> None:
-    """The step and everything that depends on it; in a live run this moves along with the newest snapshot."""
-    trace = choosers.recorded(run)
+def _choose_prompt(run: Run, place: DeltaGenerator, refuse: Callable[[str], NoReturn]) -> Read:
+    if (name := None if prompts.can_read(run) else prompts.choose_kept(run, place)) is not None:
+        return lambda step, off: recorded_prompts.of_prompt(run, step, name)
+    encoded = prompts.choose_text(run, place=place, refuse=refuse)
+    return lambda step, off: prompt_attention.of_text(run, step, encoded.tokens, encoded.strings, off)
+
+
+def _draw(run: Run) -> None:
+    """The stage and everything below; in a live run this moves along with the newest snapshot."""
+    trace, steps = choosers.recorded(run), _steps(run)
     if trace is None:
         return
-    lit = draw_found(trace)
     if not steps:
         st.info(f"{unmarked(run.name)} has no snapshot yet: the first one is written when training starts.")
         return
     room = timeline.make_room(steps)
     step = choosers.settle_step(steps)
+
+    def refuse(message: str) -> NoReturn:
+        if len(steps) > 1:
+            with room:
+                timeline.draw_timeline(run, steps)
+        choosers.refuse(message)
+
+    writing, colour, finder = choosers.row(0, 300, 280)
+    with colour:
+        offered = head_scores.head_measures(trace) or list(HEAD_MEASURES)
+        measure = choosers.choose_measure(run, "Colour heads by", offered)
+    choose_heads(run, finder)
+    read = _choose_prompt(run, writing, refuse)
+    lit = draw_found(trace)
     switched = prompts.can_read(run)
     try:
         before = read(step, ())
     except ValueError as error:  # a damaged snapshot: the others can still be gone to
-        if len(steps) > 1:
-            with room:
-                timeline.draw_timeline(run, steps)
-        choosers.refuse(str(error))
+        refuse(str(error))
     off = switches.in_force(run, step, head_scores.head_exists(trace)) if switched else ()
     shown = read(step, off) if off else before
 

@@ -33,7 +33,6 @@ def page_of(name: str, path: Path) -> partial[None]:
 
 def _draw(name: str, path: Path) -> None:
     choosers.heading(title(name), f"A page of your own, {path.name}.")
-    choosers.row()
     run = choosers.choose_run()
     timeline.choose_record(run)
     try:

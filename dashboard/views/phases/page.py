@@ -71,10 +71,8 @@ all parameters, before clipping."""
 
 def page() -> None:
     choosers.heading("Phases", "What changed when, and in which order?")
-    choosers.row()
     run = choosers.choose_run()
     compared = choose_several(run, alike(run, {one.name: one for one in loading.runs()}))
-    choosers.choose_axis()
     choosers.tick(run, lambda: heads.slim(run, lambda: _draw(run, compared)))
 
 
@@ -91,7 +89,11 @@ def _draw(run: Run, compared: list[Run]) -> None:
     smeared = run.can("recipe") and run.config.model.smear == "keys"
     rows = trace.sizes["step"]
     few = rows < FEWEST and not run.why_not("recipe")
-    draw_answer(answer(found, changed, none, smeared), "`--record.every` records more often." if few else None)
+    answered, axis = choosers.answer_row(choosers.AXIS)
+    with answered:
+        draw_answer(answer(found, changed, none, smeared), "`--record.every` records more often." if few else None)
+    with axis:
+        choosers.choose_axis()
     if run.live and rows >= FEWEST:
         st.caption("The run goes on: more records may move these dates.")
     st.header("Every curve on one axis", anchor=False)

@@ -51,16 +51,16 @@ Section = tuple[Iterable[str], Callable[[], None]]
 
 def page() -> None:
     choosers.heading("Training", "Did it learn, when did its heads change, and what does it write?")
-    choosers.row()
     run = choosers.choose_run()
     compared = choose_several(run)
-    choosers.choose_axis()
     choosers.tick(run, lambda: heads.slim(run, lambda: _draw(run, compared)))
 
 
 def _draw(run: Run, compared: list[Run]) -> None:
     """Everything below the stage; this is what a live run draws again."""
-    answered = st.container(key="answered")
+    answered, axis = choosers.answer_row(choosers.AXIS)
+    with axis:
+        choosers.choose_axis()
     draw_divergence(run)  # before a trace that cannot be read ends the page
     trace = choosers.recorded(run)
     if trace is None:

@@ -181,11 +181,12 @@ suite("atlas", () => {
     assert.deepEqual([...pooled(thumbs, 6, [2, 3], [2, 2], new Uint8Array(2))], [5, 6]);
     assert.deepEqual([...pooled(thumbs, 6, [2, 3], [1, 2], new Uint8Array(4))], [2, 3, 5, 6]);
   });
-  for (const [name, role, lost, width, words, struck] of [
+  for (const [name, role, lost, width, words, struck, beside = 0] of [
     ["alone", "first token", "", 176, ["first token"], 0],
     ["after what it was", "first token", "induction", 176, ["induction", "first token"], 1],
     ["before which there is too little room", "first token", "induction", 130, ["first token"], 0],
-    ["that is none", "no role", "induction", 176, ["induction", "no role"], 1]
+    ["that is none", "no role", "induction", 176, ["induction", "no role"], 1],
+    ["beside its number", "first token", "induction", 176, ["first token"], 0, 34]
   ])
     test(`the line of a role ${name}`, () => {
       const { theme } = newPart({});
@@ -198,14 +199,14 @@ suite("atlas", () => {
         roundRect() {},
         fill() {}
       };
-      drawRole(ctx, theme, { role, lost }, 100, 200, width);
+      drawRole(ctx, theme, { role, lost }, 100, 200, width, 18, beside);
       assert.deepEqual(
         texts.map(({ text }) => text),
         words
       );
       assert.equal(boxes.length, struck);
       const last = texts.at(-1);
-      assert.ok(last.most > 0 && last.x + last.most <= 100 + width - 4 && last.x >= 106);
+      assert.ok(last.most > 0 && last.x + last.most <= 100 + width - beside - 4 && last.x >= 106);
       for (const line of boxes) {
         assert.ok(line.x === texts[0].x && Math.abs(line.y + line.high / 2 - texts[0].y) <= 1 && line.y > 200);
         assert.equal(line.wide, 7 * words[0].length);
@@ -492,7 +493,7 @@ suite("scrubber", () => {
       );
     });
   test("a file of its table has whole steps, exact values and what happened", () => {
-    const events = [{ step: 900, low: 800, high: 950, label: "L0H1 turns to the token before" }];
+    const events = [{ step: 900, low: 800, high: 950, label: "L0H1: previous token" }];
     const part = newPart({ value: 0, head: null, measure: "", scale: null, seen: 0, live: false, events });
     const view = makeScrubber(part);
     const arrays = { steps: Float64Array.of(0, 1000), loss: Float64Array.of(5.25, 1.23456), film: [MISSING, MISSING] };
@@ -500,35 +501,32 @@ suite("scrubber", () => {
     view.draw();
     assert.deepEqual(part.root.children[0].children.at(-1).table.rows(), [
       ["0", "5.25", ""],
-      ["1000", "1.23456", "L0H1 turns to the token before"]
+      ["1000", "1.23456", "L0H1: previous token"]
     ]);
     view.end();
   });
-  for (const [what, losses, rows] of [
-    ["stands below, where the curves are low", [9, 1, 1], { A: 2, B: 2, C: 15 }],
-    ["is left out, where they are not", [9, 9, 1], { A: 2, B: 2 }]
-  ])
-    test(`the name of an event that has no room ${what}`, () => {
-      const label = (name) => name.repeat(20); // of 140 pixels; 5.82 are a step
-      const events = [label("A"), label("B"), label("C")].map((label, i) => {
-        const step = [30, 70, 50][i];
-        return { step, low: step, high: step, label };
-      });
-      const part = newPart({ value: 2, head: null, measure: "", scale: null, seen: 0, live: false, events });
-      const view = makeScrubber(part);
-      const [drawn, ways] = [{}, { measureText: (text) => ({ width: 7 * text.length }) }];
-      ways.fillText = (text, _, y) => {
-        drawn[text.replace(/[\u2068\u2069]/g, "")] = y;
-      };
-      const context = new Proxy(ways, { get: (own, name) => own[name] ?? (() => {}) });
-      for (const canvas of part.root.children[0].children[1].children) canvas.getContext = () => context;
-      const arrays = { steps: Float64Array.of(0, 50, 100), loss: Float64Array.from(losses), film: [MISSING] };
-      view.load({ measures: [], loss: "loss" }, arrays);
-      view.draw();
-      const named = Object.entries(drawn).filter(([text]) => text.length === 20);
-      assert.deepEqual(Object.fromEntries(named.map(([text, y]) => [text[0], y])), rows);
-      view.end();
+  test("words of events stand right of their lines, left where the strip ends, in a second row where one is taken", () => {
+    const label = (name) => name.repeat(20); // of 140 pixels; 5.82 are a step
+    const events = [30, 90, 50].map((step, i) => ({ step, low: step, high: step, label: label("ABC"[i]) }));
+    const part = newPart({ value: 2, head: null, measure: "", scale: null, seen: 0, live: false, events });
+    const view = makeScrubber(part);
+    const [drawn, ways] = [{}, { measureText: (text) => ({ width: 7 * text.length }) }];
+    ways.fillText = (text, x, y) => {
+      drawn[text.replace(/[\u2068\u2069]/g, "")] = [Math.round(x), y];
+    };
+    const context = new Proxy(ways, { get: (own, name) => own[name] ?? (() => {}) });
+    for (const canvas of part.root.children[0].children[1].children) canvas.getContext = () => context;
+    const arrays = { steps: Float64Array.of(0, 50, 100), loss: Float64Array.of(9, 9, 1), film: [MISSING] };
+    view.load({ measures: [], loss: "loss" }, arrays);
+    view.draw();
+    const named = Object.entries(drawn).filter(([text]) => text.length === 20);
+    assert.deepEqual(Object.fromEntries(named.map(([text, at]) => [text[0], at])), {
+      A: [188, 2],
+      B: [389, 2],
+      C: [304, 15]
     });
+    view.end();
+  });
   for (const [steps, said, heads_off = false] of [
     [[0, 25, 50], ""],
     [[0, 1, 25, 50, 75], ""],

@@ -22,8 +22,8 @@ WIDTH = 530
 Scored = Literal["", "anew", "recorded"]
 LABELLED = 72
 """Pixels of a tile from which on it has a label, a role and a switch of its own."""
-FOOT = 18
-"""Pixels of the line below a pattern that says the head's role."""
+FOOT, PAIRED = 18, 126
+"""Pixels of the line below a pattern that says the head's role, and of a tile from which on its number stands there."""
 SLIM = {18: 120, 9: 60}
 """Pixels of a slim atlas of at most so many heads, on a wide page, and below of more."""
 SLIM_MANY = 140
@@ -84,7 +84,8 @@ def picture(
     }
     layers, heads = payload.header(blob)["arrays"][0]["shape"][:2] if blob else (0, 1)
     cell = min(max_cell, WIDTH // heads)
-    height = 90 + layers * (cell + 32 + (FOOT if roles and cell >= LABELLED else 0))
+    foot = 0 if roles is None or cell < LABELLED else FOOT + 14 * (cell < PAIRED)
+    height = 90 + layers * (cell + 32 + foot)
     if slim:
         cue["slim"] = True
         height = min((high for most, high in SLIM.items() if layers * heads <= most), default=SLIM_MANY)

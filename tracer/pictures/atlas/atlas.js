@@ -155,7 +155,7 @@ function makeAtlas(part) {
     const cell = labels ? roomy : Math.max(6, Math.floor((width - 30 - (heads - 1) * close) / heads));
     const narrow = cell >= 34 ? 15 : cell < 14 ? 4 : isByMeasure() ? 12 : 6;
     const [left, top, gap, strip] = labels ? [2, 2, 10, 22] : [28, 18, close, narrow];
-    const foot = labels && part.cue.roles ? FOOT : 0;
+    const foot = labels && part.cue.roles ? footOf(cell) : 0;
     layout = { labels, cell, wide: cell, left, top, gap, strip, foot, high: cell + strip + foot };
     layout.switchAt = labels ? [cell - SWITCH.margin - SWITCH.width, strip + SWITCH.margin] : null;
     layout.width = left + heads * (cell + gap) - gap + 2;
@@ -448,7 +448,10 @@ function makeAtlas(part) {
     const [tall, wide] = tile;
     ctx.drawImage(sheet, index * wide, layer * tall, wide, tall, x + 1, y + strip, cell - 2, cell - 1);
     if (gone) hatch(ctx, theme, x + 1, y + strip, cell - 2, cell - 1);
-    if (foot) drawRole(ctx, theme, rolesIn(one), x, y + high - foot, cell);
+    const own = numberedBy(one);
+    const text = gone ? "off" : own ? numberOf(numberFor(own, one), { ...scaleOf(own), plain: true }) : "";
+    const beside = text && foot === FOOT ? text.length * letter + 6 : 0;
+    if (foot) drawRole(ctx, theme, rolesIn(one), x, y + high - foot, cell, foot, beside);
     if (hasSwitches() && labels) drawSwitch(ctx, theme, x + layout.switchAt[0], y + layout.switchAt[1], gone);
     const dim = !fits(one);
     if (dim) fillRound(ctx, css(theme.page, 0.75), x - 1, y - 1, cell + 2, high + 2, 4);
@@ -459,8 +462,11 @@ function makeAtlas(part) {
     const margin = labels ? 6 : 3;
     const middle = y + strip / 2 + 0.5;
     if (named) writeText(ctx, label, x + margin, middle, { colour: ink });
-    const own = numberedBy(one);
-    const text = gone ? "off" : own ? numberOf(numberFor(own, one), { ...scaleOf(own), plain: true }) : "";
+    if (foot) {
+      const quiet = dim || isOfAllOn() || gone;
+      const at = { x: x + cell - margin, y: y + high - FOOT / 2 + 0.5 };
+      return scale && text ? { ink: css(quiet ? theme.muted : theme.text), text, ...at } : null;
+    }
     const taken = (named ? label.length * letter + 2 * margin + (labels ? 2 : 0) : 0) + (labels ? 0 : margin);
     if (!scale || !text || strip <= 6 || text.length * letter > cell - taken) return null;
     return { ink, text, x: named ? x + cell - margin : x + cell / 2, y: middle };

@@ -1,6 +1,7 @@
 // A tile of the atlas: its order in a row, its pooled pattern, its role, its switch, and what shows that it is off.
 
 const FOOT = 18; // pixels of the line of roles
+const PAIRED = 126; // of a tile from which on a role and its number stand in one line
 const [NO_ROLE, ROLE_UNKNOWN, ROLE_UNSAID] = [0, 254, 255];
 const SWITCH = { width: 26, height: 14, margin: 6 }; // in a corner that a causal head leaves empty
 
@@ -37,9 +38,13 @@ function hatch(ctx, theme, x, y, width, height) {
   for (let at = -height; at < width; at += step) strokeLine(ctx, theme.muted, x + at, y + height, x + at + height, y);
   ctx.restore();
 }
-/** The line below a pattern: the role that the head has lost, struck through, where there is room, and its role. */
-function drawRole(ctx, theme, { role, lost, muted }, x, y, width) {
-  fillRound(ctx, theme.page, x + 1, y, width - 2, FOOT - 1, [0, 0, 3, 3]);
+/** Pixels below the pattern of a tile of so many: a line of its role and number, or one of each. */
+const footOf = (cell) => (cell < PAIRED ? FOOT + 14 : FOOT);
+/** The line below a pattern: the role that the head has lost, struck through, where there is room, and its role; at
+ * the right as much is free as its number takes. */
+function drawRole(ctx, theme, { role, lost, muted }, x, y, whole, high = FOOT, beside = 0) {
+  fillRound(ctx, theme.page, x + 1, y, whole - 2, high - 1, [0, 0, 3, 3]);
+  const width = whole - beside;
   const [weight, colour] = isNamed(role) && !muted ? [600, theme.text] : [400, theme.muted];
   const look = { colour, font: `${weight} 11px ${theme.sans}`, align: "left" };
   const font = ctx.font;

@@ -27,7 +27,7 @@ BUDGET = 8_000_000
 """Bytes of all frames in the browser, before they are deflated for the way there."""
 REEL = 8
 """Frames of a film that is still being shot, in one piece: a new snapshot sends only the piece it is in again."""
-HEIGHT = 84
+HEIGHT = 90
 """Pixels on a wide page, with its table closed."""
 NONE = 65535
 """Stands for a step that was not filmed."""

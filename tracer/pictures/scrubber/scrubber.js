@@ -1,11 +1,11 @@
 // The timeline of a run: play or drag through its snapshots. What it shows is told to the page, the host hears commits.
 
 const SCRUBBER_EDGE = 9; // room beside the track, for the handle
-const BAND = 15; // the height of the words of events, above the curves
-const ROW = 13; // of these words
+const ROW = 13; // the height of a row of the words of events, above the curves
+const ROWS = 2; // of these at most
 const NEAR = 6; // pixels from an event at which the mouse means it
-const TRACK = 58; // its height below the top
-const SCRUBBER_HEIGHT = 80;
+const TRACK = 64; // its height below the top
+const SCRUBBER_HEIGHT = 86;
 const withRole = (...roles) => roles.map((role) => `[role=${role}]`).join(", ");
 const TYPING_ROLES = withRole("textbox", "combobox", "listbox");
 const TYPING = `input, textarea, select, [contenteditable], ${TYPING_ROLES}, [role=dialog] *`;
@@ -243,7 +243,7 @@ function makeScrubber(part) {
     const way = place > from ? (shares[from + 1] - shares[from]) * (place - from) : 0;
     return SCRUBBER_EDGE + (shares[from] + way) * (layout.width - 2 * SCRUBBER_EDGE);
   }
-  const highest = () => (part.cue.events.length ? BAND + 4 : 4);
+  const highest = () => layout.rows * ROW + 4;
   const yOf = (value, [lo, hi]) => highest() + (1 - clamp((value - lo) / (hi - lo), 0, 1)) * (TRACK - 10 - highest());
   /** The place of a step that may lie between two snapshots. */
   function placeOfStep(step) {
@@ -266,17 +266,29 @@ function makeScrubber(part) {
     const near = part.cue.events.filter((event) => far(event) <= NEAR);
     return near.sort((a, b) => far(a) - far(b))[0] ?? null;
   }
-  /** Is there no curve as high as the second row of words? */
-  function isAboveCurves(from, to) {
-    const { loss, score, lossRange, scoreRange } = layout;
-    const isLow = (value, range) => !(yOf(value, range) < 2 * ROW);
-    const isHere = (i) => xOf(Math.min(i + 1, count - 1)) >= from && xOf(Math.max(i - 1, 0)) <= to;
-    return loss.every((value, i) => !isHere(i) || (isLow(value, lossRange) && isLow(score[i], scoreRange)));
+  /** Where the words of events stand that have room: right of their lines, in the first row that is free there; left of
+   * them where neither is. The first to be placed stay. */
+  function placesOf(ctx, events) {
+    const taken = Array.from({ length: ROWS }, () => []);
+    const places = new Map();
+    ctx.font = `600 11px ${part.theme.sans}`; // as wide as they get
+    for (const event of events) {
+      const wide = ctx.measureText(event.label).width;
+      const at = xOf(placeOfStep(event.step));
+      const isFree = (/** @type {number[]} */ [left, row]) =>
+        left >= 0 &&
+        left + wide <= layout.width &&
+        taken[row].every(([from, to]) => left >= to + 8 || left + wide <= from - 8);
+      const place = [at + 4, at - 4 - wide].flatMap((left) => taken.map((_, row) => [left, row])).find(isFree);
+      if (!place) continue;
+      const [left, row] = place;
+      taken[row].push([left, left + wide]);
+      places.set(event, { left, row, wide });
+    }
+    return places;
   }
   function drawEvents(ctx, current) {
-    // each is a line and its interval; words cross no other line if they can, those without room in the first row go
-    // into a second where that leaves the curves free; of those that would overlap the current event's stay, then the
-    // earlier ones
+    // each is a line, its interval and its words; those of the current event have room in any case
     const { theme } = part;
     const { events } = part.cue;
     for (const event of events) {
@@ -284,27 +296,13 @@ function makeScrubber(part) {
       fillBox(ctx, css(theme.muted, event === current ? 1 : 0.5), Math.round(at) - 0.5, 1, 1, TRACK - 1);
       fillBox(ctx, css(theme.muted, 0.55), from, TRACK - 6, Math.max(2, to - from), 3);
     }
-    const lines = events.map(({ step }) => xOf(placeOfStep(step)));
-    const taken = [[], []];
-    for (const event of current ? [current, ...events.filter((one) => one !== current)] : events) {
-      const look = event === current ? { colour: theme.text, weight: 600 } : { colour: theme.muted, weight: 400 };
-      ctx.font = `${look.weight} 11px ${theme.sans}`;
-      const wide = ctx.measureText(event.label).width;
-      const at = xOf(placeOfStep(event.step));
-      const isFree = (/** @type {number[]} */ [row, left]) =>
-        left >= 0 &&
-        left + wide <= layout.width &&
-        taken[row].every(([from, to]) => left >= to + 8 || left + wide <= from - 8) &&
-        (!row || isAboveCurves(left, left + wide));
-      const crossed = (/** @type {number[]} */ [, left]) =>
-        lines.filter((line) => line > left - 4 && line < left + wide + 4 && line !== at).length;
-      const places = [0, 1].flatMap((row) => [at + 4, at - 4 - wide].map((left) => [row, left]));
-      const [place] = places.filter(isFree).sort((a, b) => crossed(a) - crossed(b));
-      if (!place) continue;
-      const [row, left] = place;
-      taken[row].push([left, left + wide]);
+    const isAmiss = current && !layout.words.has(current);
+    const words = isAmiss ? placesOf(ctx, [current, ...events.filter((one) => one !== current)]) : layout.words;
+    for (const [event, { left, row, wide }] of words) {
+      const [weight, colour] = event === current ? [600, theme.text] : [400, theme.muted];
+      ctx.font = `${weight} 11px ${theme.sans}`;
       fillBox(ctx, css(theme.page), left - 1, row * ROW, wide + 2, ROW); // over the line of another
-      writeText(ctx, event.label, left, row * ROW + 2, { colour: look.colour, align: "left", baseline: "top" });
+      writeText(ctx, event.label, left, row * ROW + 2, { colour, align: "left", baseline: "top" });
     }
   }
   function curve(ctx, values, range, colour, wide) {
@@ -341,8 +339,10 @@ function makeScrubber(part) {
       ticked = at;
       fillBox(ctx, named ? theme.muted : theme.line, Math.round(xOf(i)) - 0.5, TRACK + 2, 1, named ? 6 : 4);
       if (!named) continue;
-      const [x, align] = i === 0 ? [1, "left"] : i === last ? [layout.width - 1, "right"] : [xOf(i), "center"];
-      writeText(ctx, part.cue.live && i === last ? "newest" : stepName(i), x, TRACK + 11, { ...look, align });
+      const text = part.cue.live && i === last ? "newest" : stepName(i);
+      const half = ctx.measureText(text).width / 2 + 1;
+      const x = clamp(xOf(i), half, layout.width - half); // below its tick, as far as the strip goes
+      writeText(ctx, text, x, TRACK + 11, { ...look, align: "center" });
     }
   }
   function drawOver(sheet) {
@@ -411,6 +411,8 @@ function makeScrubber(part) {
       const { scale } = part.cue;
       const scoreRange = scale ? [scale.lo, scale.hi] : spanOf(scores);
       layout = { width: strip.clientWidth, loss, score: scores, lossRange: spanOf(loss), scoreRange };
+      layout.words = placesOf(base.getContext("2d"), part.cue.events);
+      layout.rows = Math.max(0, ...[...layout.words.values()].map(({ row }) => row + 1));
       lossAt.node.hidden = !loss.some(Number.isFinite);
       scoreAt.node.hidden = !scores.some(Number.isFinite);
       readout.style.cssText = `--score: ${css(scoreColour())}`;

@@ -38,6 +38,11 @@ def captions(app: AppTest) -> str:
     return "\n".join(caption.value for caption in app.caption)
 
 
+def facts(app: AppTest) -> list[str]:
+    """Of Training, what the line of each run says."""
+    return [caption.value for caption in app.caption if " · " in caption.value and "loss " in caption.value]
+
+
 def labels(app: AppTest) -> list[str]:
     return [button.label for button in app.button]
 

@@ -103,6 +103,21 @@ function stepAxis(steps, log, left, width, range = null) {
   };
 }
 
+/** Heights of names pushed down until none overlaps, and up again from the foot where some would hang over it. */
+function spreadNames(heights, apart, foot) {
+  const order = heights.map((_, i) => i).sort((a, b) => heights[a] - heights[b]);
+  const spread = [...heights];
+  order.forEach((i, rank) => {
+    if (rank) spread[i] = Math.max(spread[i], spread[order[rank - 1]] + apart);
+  });
+  let limit = foot;
+  for (const i of order.reverse()) {
+    spread[i] = Math.min(spread[i], limit);
+    limit = spread[i] - apart;
+  }
+  return spread;
+}
+
 /**
  * What a drag over a plot chooses, in its pixels: a range of x, of y, or of both; null when it was a click.
  * A drag that is thin in one direction means the other axis alone; `only` names the axis it began on.

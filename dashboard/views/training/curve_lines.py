@@ -24,8 +24,6 @@ PARTS = 400
 """Of a curve of every update, each drawn by its extremes."""
 HEIGHT = 260
 """Of a chart, in pixels."""
-SPLITS = ("muted", "text")
-"""The inks of two variables on one chart: what is beside the point, and the point."""
 
 
 def draw_lines(
@@ -57,14 +55,9 @@ def draw_lines(
     chosen = state.read()
     picture = curves.picture(
         blob, step=chosen.step, log_x=chosen.log, scale=scale, selectable=False, height=HEIGHT,
-        colours=inks(len(names)) if len(names) <= len(SPLITS) else None, on_timeline=on_timeline,
+        colours=theme.inks(len(names)) if len(names) <= len(theme.SPLITS) else None, on_timeline=on_timeline,
     )  # fmt: skip
     draw(picture, key=key)
-
-
-def inks(count: int = 1) -> dict[str, list[str]]:
-    """Of so many variables, at most as many as `SPLITS`: what is drawn in no hue, because hues are layers and roles."""
-    return {mode: [getattr(ink, name) for name in SPLITS[-count:]] for mode, ink in theme.INKS.items()}
 
 
 def _points(trace: xr.Dataset, each: xr.Dataset | None, name: str) -> xr.Dataset:

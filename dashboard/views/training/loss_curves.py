@@ -11,7 +11,7 @@ from dashboard import state, theme
 from dashboard.loading import head_scores, rows
 from dashboard.shared import choosers
 from dashboard.shared.mount import draw
-from dashboard.views.training.curve_lines import HEIGHT, bands, draw_lines, inks, thinned
+from dashboard.views.training.curve_lines import HEIGHT, bands, draw_lines, thinned
 from tracer.analysis import training_curves
 from tracer.measures import MEASURES
 from tracer.pictures import curves
@@ -106,7 +106,7 @@ def draw_positions(run: Run, traces: dict[str, xr.Dataset], step: int | None) ->
             positions, lines, runs, groups=[0] * len(runs), dashes=range(len(runs)), dash_names=runs,
             log_y=rows.wide_range(lines),
         )  # fmt: skip
-        _draw_by_position(run if run.name in held else None, blob, colours=inks())
+        _draw_by_position(run if run.name in held else None, blob, colours=theme.inks())
         return
     ((name, trace),) = held.items()
     steps, values = trace["step"].values, trace["loss_by_position"].values

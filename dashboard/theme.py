@@ -96,6 +96,15 @@ INKS = {
     "dark": Ink("#e8ecf4", "#a9b4c4", "#2a303c", "#0f1218", "#cd9526"),
 }
 
+SPLITS = ("muted", "text")
+"""The inks of two variables of one chart: what stands beside the point, and the point."""
+
+
+def inks(count: int = 1) -> dict[str, list[str]]:
+    """Of so many variables of one chart, two at most, by mode: no hue, for hues are layers."""
+    return {mode: [getattr(ink, name) for name in SPLITS[-count:]] for mode, ink in INKS.items()}
+
+
 VERDICT_INKS = {
     "green": {"light": "#0d6b3f", "dark": "#7fd8a6"}, "orange": {"light": "#7a4d00", "dark": "#f2c56b"},
     "red": {"light": "#a3201a", "dark": "#ff9d94"},

@@ -127,16 +127,21 @@ def head_curves(opened: Run, measure: str) -> bytes:
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs=AS_RECORDED)
 def head_curves_of(runs: Sequence[Run], measure: str) -> bytes:
-    """The same of several runs on one picture: a colour a run, "L1H2" of the first, "L1H2 · name" of the others."""
+    """The same of several runs on one picture, each dashed in its way: "L1H2" of the first, "L1H2 · name" of others."""
     traces = [(run.name, found) for run in runs if measure in (found := trace(run))]
-    labels, groups, series = [], [], []
+    n_layers = max(found.sizes["layer"] for _, found in traces)
+    labels, groups, dashes, series = [], [], [], []
     for i, (name, found) in enumerate(traces):
         for layer, head in np.ndindex(found.sizes["layer"], found.sizes["head"]):
             labels.append(head_label(layer, head) + (f" · {name}" if i else ""))
-            groups.append(i)
+            groups.append(layer)
+            dashes.append(i)
             series.append((found["step"].values, found[measure].values[:, layer, head]))
     union, values = merge(series)
-    return curves.pack(union, values, labels, groups=groups, group_names=[name for name, _ in traces])
+    return curves.pack(
+        union, values, labels, groups=groups, group_names=[f"layer {layer}" for layer in range(n_layers)],
+        n_layers=n_layers, dashes=dashes, dash_names=[name for name, _ in traces],
+    )  # fmt: skip
 
 
 @st.cache_data(max_entries=128, show_spinner=False, hash_funcs=AS_RECORDED)

@@ -25,6 +25,9 @@ POINTS = 80
 """Points of a sparkline."""
 MOST_SETTINGS = 4096
 """Runs whose settings are kept."""
+HELD_OUT, TRAINING = "held-out loss", "training loss"
+LOSSES = {"val_loss": HELD_OUT, "train_loss": TRAINING}
+"""What a run is told by, the first that it has."""
 RECENT = 8
 """Speed is the median over this many records."""
 
@@ -39,7 +42,11 @@ class Summary:
     """Class of a model that others wrote."""
     step: int
     steps: int | None
+    loss: str
+    """What its losses are, in words: held-out ones where they were recorded."""
     losses: tuple[float, ...]
+    loss_step: int
+    """Of the last of them."""
     best: tuple[int, int] | None
     """The strongest induction head, or what is nearest to one; where that is not measured the sharpest one."""
     stands_out: bool
@@ -81,7 +88,8 @@ def summary(run: Run) -> Summary:
 @st.cache_data(max_entries=256, show_spinner=False, hash_funcs=AS_RECORDED)
 def _summary(run: Run) -> Summary:
     meta, about = run.meta, run.about
-    step, losses, best, score, step_ms, induction = int(meta["step"]), (), None, float("nan"), float("nan"), True
+    loss, losses, loss_step = TRAINING, (), 0
+    step, best, score, step_ms, induction = int(meta["step"]), None, float("nan"), float("nan"), True
     control, damaged, stands_out, heads = float("nan"), False, False, ""
     try:
         trace = loading.trace(run)
@@ -91,7 +99,10 @@ def _summary(run: Run) -> Summary:
         trace, damaged = None, True
     if trace is not None and trace.sizes["step"]:
         step = max(step, int(trace["step"][-1]))
-        losses = thinned(trace["train_loss"].values) if "train_loss" in trace else ()
+        if (name := next((one for one in LOSSES if head_scores.holds(trace, one)), None)) is not None:
+            values = trace[name].values
+            loss, losses = LOSSES[name], thinned(values)
+            loss_step = int(trace["step"][np.flatnonzero(np.isfinite(values))[-1]])
         induction, step_ms = head_scores.holds(trace, "induction"), recent_ms(trace)
         if head_scores.head_measures(trace):
             exist = head_scores.head_exists(trace)
@@ -101,8 +112,8 @@ def _summary(run: Run) -> Summary:
             control = float(head_scores.head_means(trace, "induction_control")[best])
             stands_out = head_scores.induction_head(trace) is not None
     return Summary(
-        about.kind, meta.get("preset"), about.author, step, about.steps, losses, best, stands_out, induction, score,
-        control,
+        about.kind, meta.get("preset"), about.author, step, about.steps, loss, losses, loss_step, best, stands_out,
+        induction, score, control,
         int(meta["n_params"]), loading.size_mb(run), when(meta["created"]), step_ms, damaged,
         heads,
     )  # fmt: skip

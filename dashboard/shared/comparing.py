@@ -33,6 +33,7 @@ MATCHES = {"label": "Same label in B", "alike": "Most alike in B"}
 MANY_CELLS = 20_000_000
 """Cells of all patterns of a shown above which comparing every head waits for a click: about a second."""
 WHICH = "**Which heads differ**"
+ALONE = "There is no other run here."
 LONGEST = 40
 """Characters of a run's name that the bar has room for."""
 
@@ -82,10 +83,13 @@ def choose_several(run: Run, unasked: Sequence[str] = ()) -> list[Run]:
         nobody = {"alone": not names} if unasked else {}
         state.update(compare=names[0] if names else None, over=tuple(names[1:]), **nobody)
 
+    if not others:
+        refuse_to_compare(ALONE)
+        return []
     more = f" and {len(chosen) - 1} more" if len(chosen) > 1 else ""
     with _asked(visible(chosen[0], LONGEST) + more if chosen else ""):
         names = st.multiselect(
-            "Compare with", others, placeholder="no other run", disabled=not others, max_selections=MOST_OVER - 1,
+            "Compare with", others, placeholder="no other run", max_selections=MOST_OVER - 1,
             format_func=lambda name: f"{name} (parent)" if name == parent else name,
             **state.control("compare_box", chosen, choose),
         )  # fmt: skip
@@ -113,9 +117,20 @@ def _asked(chosen: str) -> DeltaGenerator:
     return place.popover(label, icon=":material/compare_arrows:", width="content", type="tertiary", key="compare")
 
 
+def refuse_to_compare(why: str) -> None:
+    """The bar's place says that nothing can be compared here; its help says why."""
+    place = st.session_state["compare_place"]
+    place.button("Compare with …", icon=":material/compare_arrows:", type="tertiary", key="compare_not",
+                 disabled=True, help=why)  # fmt: skip
+
+
 def choose_other(run: Run, steps: list[int], prompt: bool = True) -> None:
     """What to compare with: another run, another step, another prompt, or any of these together."""
     if not steps:
+        refuse_to_compare("It has no snapshot yet.")
+        return
+    if not prompt and len(steps) == 1 and not is_compared(run) and len(loading.runs()) < 2:
+        refuse_to_compare(f"{ALONE} This one has one snapshot.")
         return
     step = choosers.step_in_force(steps)
     compared = is_compared(run, prompt)
@@ -152,7 +167,7 @@ def _choose_run(run: Run) -> Run | None:
 
 
 def _choose_step(run: Run, other: Run, step: int) -> None:
-    steps = _steps(other, run)
+    steps = steps_of(other, run)
     if len(steps) < 2:
         return
     chosen = state.read().other_step
@@ -183,7 +198,7 @@ def _choose_prompt(run: Run, other: Run) -> None:
     )  # fmt: skip
 
 
-def _steps(other: Run, run: Run) -> list[int]:
+def steps_of(other: Run, run: Run) -> list[int]:
     """Steps at which the other can be looked at in the way that this one is."""
     return other.steps if prompts.can_read(run) else _kept(other).steps
 
@@ -202,7 +217,7 @@ def _badge(run: Run, step: int, prompt: bool) -> str:
         other = other_run(run)
     except (ValueError, OSError):
         return visible(state.read().compare or "", LONGEST)
-    steps = _steps(other, run)
+    steps = steps_of(other, run)
     what = [] if other.name == run.name else [visible(other.name, LONGEST)]
     if steps and (state.read().other_step is not None or not run.live):  # of a live run it moves on without this line
         what.append(f"step {other_step(steps, step):,}")

@@ -16,7 +16,8 @@ from dashboard import theme
 STYLE = """<style>
 .spark img { display: block; width: 100%; } .spark span { flex: 1; white-space: nowrap; }
 .spark div { display: flex; font-size: .75rem; font-variant-numeric: tabular-nums; }
-.spark span:nth-child(2) { text-align: center; opacity: .72; } .spark span:last-child { text-align: right; }
+.spark span:nth-child(2) { text-align: center; opacity: .72; } .spark i { font-style: normal; }
+.spark span:last-child { text-align: right; }
 </style>"""
 
 
@@ -36,6 +37,7 @@ def markup(
     values = [float(v) for v in values if math.isfinite(v)]
     if not values:
         return f"<div class='spark'><div><span></span><span>no {label} yet</span><span></span></div></div>"
+    kind, _, what = label.partition(" ")
     first, last = theme.fmt(values[0], "loss"), theme.fmt(values[-1], "loss")
     low, high = ends or (min(values), max(values))
     span = max(high - low, 0.02 * abs(high)) or 1.0  # what hardly changes is drawn as flat
@@ -52,5 +54,6 @@ def markup(
     source = f"data:image/svg+xml;base64,{base64.b64encode(image.encode()).decode()}"
     return (
         f"<div class='spark'><img src='{source}' height='{height}' alt='{label}, from {first} to {last}'>"
-        f"<div><span>{first}</span><span>{label}</span><span>{last if len(values) > 1 else ''}</span></div></div>"
+        f"<div><span>{first}</span><span>{kind}<i> {what}</i></span>"
+        f"<span>{last if len(values) > 1 else ''}</span></div></div>"
     )

@@ -86,6 +86,41 @@ def test_nothing_is_compared_and_nothing_drawn_until_it_is_chosen(open_page: Ope
         assert app.selectbox(key="compare_run").value == "tiny"
 
 
+@pytest.mark.parametrize(
+    ("page", "answers"), [("find", "ranks first|comes nearest|copies most"), ("circuits", "random heads would")]
+)
+def test_the_answer_of_what_is_compared_with_stands_below(
+    page: str, answers: str, open_page: Open, copy_run: Any
+) -> None:
+    copy_run("twin")
+    for chosen, name in (({"compare": "twin"}, "twin, step 30"), ({"other_step": 10}, "tiny, step 10")):
+        app = open_page(page, run="tiny", **chosen)
+        (line,) = [one.value for one in app.caption if one.value.startswith("**B** ")]
+        assert line.startswith(f"**B** {name}: ") and re.search(answers, line) and not app.exception
+    own = next(
+        one.value for one in open_page(page, run="tiny", compare="twin").markdown if re.search(answers, one.value)
+    )
+    assert [one.value for one in open_page(page, run="twin").markdown if one.value == own], "a copy answers as it"
+    refused = written(open_page(page, run="tiny", compare="gone"))
+    assert "This comparison cannot be shown." in refused
+
+
+def test_gradients_of_another_run_are_laid_over(open_page: Open, copy_run: Any, sent: Any) -> None:
+    copy_run("twin")
+    app = open_page("gradients", run="tiny", compare="twin")
+    assert [one.value for one in app.caption if one.value.startswith("**B** twin, step 30: ")]
+    header, arrays, _ = sent(app, "total_curve")
+    assert header["labels"][-1] == "twin" and header["dash_names"] == ["tiny", "twin"] and header["dashes"][-1] == 1
+    np.testing.assert_array_equal(arrays["lines"][0], arrays["lines"][-1])
+    assert "dash_names" in header and not sent(open_page("gradients", run="tiny"), "total_curve")[0]["dash_names"]
+
+
+@pytest.mark.parametrize("page", ["training", "gradients", "phases"])
+def test_without_another_run_comparing_says_why_not(page: str, open_page: Open, workplace: Path) -> None:
+    button = open_page(page, run="tiny").button(key="compare_not")
+    assert button.disabled and button.proto.help == "There is no other run here."
+
+
 def test_another_step_is_laid_beside_this_one(open_page: Open, sent: Any, small_run: Run) -> None:
     app = open_page("heads", run="tiny", prompt=PROMPT, layer=1, head=2, other_step=10)
     now, before = patterns(small_run, 30), patterns(small_run, 10)

@@ -20,9 +20,9 @@ from dashboard.loading import prompt_tokens
 from dashboard.shared import plots, prompts
 from dashboard.views.find import data as finding_passages
 from dashboard.views.find import passages as section
-from dashboard.views.find.page import ranked
+from dashboard.views.find.page import BEYOND, RANKINGS, ranked
 from tests.dashboard.conftest import opener
-from tests.dashboard.words import captions, shown, written
+from tests.dashboard.words import captions, ranking, shown, was_drawn, written
 from tracer import data
 from tracer.interventions.edits import recording
 from tracer.measures import MEASURES
@@ -45,18 +45,24 @@ def best_look(run: Run, step: int, layer: int, head: int) -> tuple[int, int, int
     return sequence, query, key, float(pattern[sequence, query, key])
 
 
+def chosen(app: AppTest) -> list[str]:
+    """The heads that are ticked."""
+    drawn = [key for key in RANKINGS if key in was_drawn(app)]
+    return [shown(app, key)["Head"][row] for key in drawn for row in app.session_state[key]["selection"]["rows"]]
+
+
 def test_heads_are_ranked_and_the_sharpest_look_is_found(open_page: Open, sent: Any, small_run: Run) -> None:
     app = open_page("find", run="tiny", step=20, layer=1, head=3, measure="previous_token")
-    ranking = shown(app, "ranking")
-    assert list(ranking) == ["Head", "Previous-token attention", "Induction score", "Control"]
+    table = ranking(app)
+    assert list(table) == ["Head", "Previous-token attention", "Induction score", "Control"]
     recorded = small_run.trace["previous_token"].sel(step=20).values
-    np.testing.assert_allclose(ranking["Previous-token attention"], np.sort(recorded.ravel())[::-1], rtol=1e-6)
+    np.testing.assert_allclose(table["Previous-token attention"], np.sort(recorded.ravel())[::-1], rtol=1e-6)
     best = np.unravel_index(int(recorded.argmax()), recorded.shape)
-    assert ranking["Head"][0] == "L{}H{}".format(*best) and len(ranking["Head"]) == 8
+    assert table["Head"][0] == "L{}H{}".format(*best) and len(table["Head"]) == 8
     known = MEASURES["previous_token"].at_chance(small_run.about.setting)
     number = f"{recorded.max():.2f} (chance {known:.2f})"
-    assert f"{ranking['Head'][0]} ranks first: previous-token attention {number}." in written(app), "no role yet"
-    assert ranking["Head"][app.session_state["ranking"]["selection"]["rows"][0]] == "L1H3"
+    assert f"{table['Head'][0]} ranks first: previous-token attention {number}." in written(app), "no role yet"
+    assert chosen(app) == ["L1H3"]
 
     header, arrays, _ = sent(app, "passages")
     sequence, query, key, share = best_look(small_run, 20, 1, 3)
@@ -78,15 +84,31 @@ def test_nothing_is_printed_with_a_minus() -> None:
 
 def test_ranked_by_what_is_above_the_control(open_page: Open, small_run: Run) -> None:
     app = open_page("find", run="tiny", measure="induction")
-    ranking, now = shown(app, "ranking"), small_run.trace.isel(step=-1)
-    assert list(ranking) == ["Head", "Above control", "Induction score", "Control"]
+    table, now = ranking(app), small_run.trace.isel(step=-1)
+    assert list(table) == ["Head", "Above control", "Induction score", "Control"]
     assert "Score above control, on random tokens" in captions(app)
     above = (now["induction"] - now["induction_control"]).values
-    np.testing.assert_allclose(ranking["Above control"], np.sort(above.ravel())[::-1], rtol=1e-6)
+    np.testing.assert_allclose(table["Above control"], np.sort(above.ravel())[::-1], rtol=1e-6)
     best = np.unravel_index(int(above.argmax()), above.shape)
     score, control = (float(now[name].values[best]) for name in ("induction", "induction_control"))
     said = f"{'L{}H{}'.format(*best)} comes nearest, induction score {score:.2f} (control {control:.2f}, chance"
     assert said in written(app)
+
+
+def test_heads_at_their_control_are_one_line(open_page: Open, copy_run: Callable[..., Run]) -> None:
+    run = copy_run("places")
+    store = zarr.open_group(str(run.dir / "trace.zarr"), mode="r+")
+    scores = np.array(store["induction"])
+    scores[:] = np.array(store["induction_control"]) + BEYOND / 2
+    scores[:, 1, 2] += BEYOND
+    store["induction"][:] = scores  # pyrefly: ignore[unsupported-operation]
+    app = open_page("find", run="places", measure="induction")
+    assert shown(app, "ranking")["Head"] == ["L1H2"] and len(shown(app, "ranking_others")["Head"]) == 7
+    assert "7 others at control (within 0.05)" in [one.label for one in app.expander]
+    app = open_page("find", run="places", measure="entropy")
+    assert len(shown(app, "ranking")["Head"]) == 8 and "ranking_others" not in was_drawn(app), (
+        "nothing says who does it"
+    )
 
 
 def test_the_bars_are_long_enough_for_the_value_at_chance(open_page: Open, small_run: Run) -> None:
@@ -109,7 +131,7 @@ def test_a_chosen_head_is_read(open_page: Open, sent: Any) -> None:
     app.session_state["selection"] = replace(app.session_state["selection"], layer=1, head=2)
     app.run()
     selection = app.session_state["selection"]
-    assert shown(app, "ranking")["Head"][app.session_state["ranking"]["selection"]["rows"][0]] == "L1H2"
+    assert chosen(app) == ["L1H2"]
     assert sent(app, "passages")[0]["label"] == "L1H2" and "Where L1H2 looks" in [s.value for s in app.header]
     assert state.from_query(state.to_query(selection)) == selection
 
@@ -193,7 +215,7 @@ def test_without_weights_the_kept_prompts_are_searched(
 @pytest.mark.usefixtures("elsewhere")
 def test_models_of_others(run: str, said: str, open_page: Open, sent: Any) -> None:
     app = open_page("find", run=run)
-    assert shown(app, "ranking")["Head"]
+    assert ranking(app)["Head"]
     if said:
         assert said in "".join(info.value for info in app.info)
     else:

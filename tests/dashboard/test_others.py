@@ -18,7 +18,7 @@ import tracer
 from dashboard.loading import ablation, head_scores
 from dashboard.loading.ablation import Setup
 from dashboard.loading.run_summaries import summary
-from tests.dashboard.words import changes, strip, written
+from tests.dashboard.words import changes, facts, strip, written
 from tracer import ablate
 from tracer.pictures.payload import MISSING
 from tracer.store import open_run
@@ -39,7 +39,7 @@ def shares(sent: Any, app: AppTest) -> np.ndarray:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_page_draws_and_prints_no_none_and_no_nan(name: str, page: str, elsewhere: Path, open_page: Open) -> None:
     app = open_page(page, run=name)
-    said = written(app) + "".join(f" {m.label} {m.value} {m.delta}" for m in app.metric if m.delta) + " "
+    said = written(app) + " "
     assert not app.error
     for word in ("None", "nan", "NaN"):
         assert word not in said.replace("NaN", " nan ").split(), said
@@ -118,9 +118,8 @@ def test_ablating_a_hugging_face_model_is_measured_on_what_the_run_kept(elsewher
 def test_checkpoints_are_steps(elsewhere: Path, open_page: Open, sent: Any) -> None:
     app = open_page("heads", run="opened")
     assert sent(app, "scrubber")[1]["steps"].tolist() == [10, 20]
-    shown = {m.label: (m.value, m.delta) for m in open_page("training", run="opened").metric}
-    assert "Held-out loss" not in shown and shown["Loss on text"][1].startswith("perplexity")
-    assert shown["Step"] == ("20", "") and "Tokens a second" not in shown
+    (shown,) = facts(open_page("training", run="opened"))
+    assert shown.startswith("Loss on text ") and "(perplexity " in shown and "tokens/s" not in shown
     gradients = open_page("gradients", run="opened")
     assert gradients.segmented_control(key="quantity_box").options == ["weight"]
     assert [s.value for s in gradients.header] == [
@@ -192,16 +191,15 @@ def test_a_live_run_of_others_shows_what_is_kept_so_far(
     monkeypatch.setattr(tracer.Run, "live", property(lambda self: True))
     app = open_page("heads", run="patches")
     assert sent(app, "scrubber")[2]["live"] and not app.exception
-    shown = {m.label for m in open_page("training", run="patches").metric}
-    assert "Time left" not in shown and "Duration" not in shown
+    (shown,) = facts(open_page("training", run="patches"))
+    assert " left at this speed" not in shown and "recording" not in shown
 
 
 def test_a_loop_of_others_shows_every_update(elsewhere: Path, open_page: Open, sent: Any) -> None:
     run = tracer.open_run("gpt")
     assert run.updates is not None and run.updates.sizes["step"] > run.trace.sizes["step"]
     app = open_page("training", run="gpt")
-    told = {metric.label: metric.value for metric in app.metric}
-    assert told["Training loss"] == f"{float(run.updates.train_loss[-1]):.3f}"
+    assert facts(app)[0].startswith(f"Training loss {float(run.updates.train_loss[-1]):.3f} ")
     for key, name in (("loss", "train_loss"), ("learning_rate", "learning_rate")):
         head, arrays, _ = sent(app, key)
         assert arrays["steps"].tolist() == run.updates.step.values.tolist()

@@ -79,7 +79,8 @@ def test_summary_says_what_the_files_say(small_run: Run) -> None:
     above = (trace["induction"] - trace["induction_control"])[-1].values
     assert found.best == np.unravel_index(int(above.argmax()), above.shape) and found.stands_out
     assert found.best is not None and float(trace["induction"][-1][found.best]) == found.score
-    assert found.losses[0] == pytest.approx(float(trace["train_loss"][0]))
+    assert found.losses[0] == pytest.approx(float(trace["val_loss"][0])) and found.loss == "held-out loss"
+    assert found.loss_step == 30
     assert found.n_params == small_run.meta["n_params"] and found.megabytes > 0.1
     assert math.isfinite(found.step_ms) and found.seconds_left == 0
 
@@ -123,11 +124,13 @@ def test_parameters_in_short(count: int, text: str) -> None:
 @pytest.mark.parametrize("status", ["stopped", "interrupted", "diverged"])
 def test_a_run_that_ended_early(status: str, open_page: Open, copy_run: Callable[..., Run]) -> None:
     # a process that died left "training" behind, and nobody holds the lock
-    copy_run("other", status="training" if status == "interrupted" else status)
+    run = copy_run("other", status="training" if status == "interrupted" else status)
     app = open_page("runs")
     assert status in written(app) and ("Broke at step 30" if status == "diverged" else "Step 30 of 30") in written(app)
     assert ("Resume" in labels(app)) == (status != "diverged")
     assert labels(app).count("See why") == (status == "diverged")
+    last = f"→ {float(run.trace.val_loss[-1]):.3f}**"
+    assert (last in written(app)) == (status == "diverged") == ("held-out, by step 30" in written(app))
 
 
 def test_resume_starts_a_process(

@@ -37,11 +37,8 @@ def said(app: AppTest) -> str:
         app.error,
         app.code,
     )
-    labels: Any = (app.button, app.selectbox, app.text_area, app.text_input, app.metric)
-    metrics = [f"{m.value} {m.delta}" for m in app.metric]
-    return "\n".join(
-        [str(e.value) for kind in kinds for e in kind] + [e.label for kind in labels for e in kind] + metrics
-    )
+    labels: Any = (app.button, app.selectbox, app.text_area, app.text_input)
+    return "\n".join([str(e.value) for kind in kinds for e in kind] + [e.label for kind in labels for e in kind])
 
 
 def is_whole(app: AppTest) -> str:

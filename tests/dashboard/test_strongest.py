@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from dashboard.loading import head_scores
 from dashboard.loading.run_summaries import summary
 from dashboard.views.runs.many import _read
-from tests.dashboard.words import shown, written
+from tests.dashboard.words import captions, ranking, written
 from tracer.store import Run
 
 Open = Callable[..., AppTest]
@@ -49,9 +49,7 @@ def test_no_page_names_one(open_page: Open, copy_run: Callable[..., Run], page: 
 
 def test_training_names_none_and_the_nearest(open_page: Open, copy_run: Callable[..., Run]) -> None:
     run = controlled(copy_run("places"))
-    metrics = {metric.label: (metric.value, metric.delta) for metric in open_page("training", run="places").metric}
-    assert metrics["Strongest induction head"][0] == "none stands out"
-    assert metrics["Strongest induction head"][1].startswith("nearest L")
+    assert " · nearest to induction L" in captions(open_page("training", run="places"))
     assert not summary(run).stands_out and _read(run)[1:] == (None, None)
 
 
@@ -60,7 +58,6 @@ def test_all_name_the_one_that_stands_out(open_page: Open, copy_run: Callable[..
     assert head_scores.default_head(run.trace) == head_scores.induction_head(run.trace) == (1, 2)
     assert summary(run).best == (1, 2) and summary(run).stands_out and _read(run)[1] == "L1H2"
     assert head_scores.named("top 3 induction", run.trace).heads == ((1, 2),)
-    metrics = {metric.label: metric.value for metric in open_page("training", run="places").metric}
-    assert "L1H2" in metrics.values() and "none stands out" not in metrics.values()
-    ranking = shown(open_page("find", run="places", measure="induction"), "ranking")
-    assert ranking["Head"][0] == "L1H2" and ranking["Induction score"][0] < max(ranking["Induction score"])
+    assert "induction L1H2 " in captions(open_page("training", run="places")), "below the threshold it is the nearest"
+    table = ranking(open_page("find", run="places", measure="induction"))
+    assert table["Head"][0] == "L1H2" and table["Induction score"][0] < max(table["Induction score"])

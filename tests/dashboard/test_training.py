@@ -8,10 +8,10 @@ import re
 import numpy as np
 import pytest
 
-from dashboard import loading, state
+from dashboard import loading, state, theme
 from dashboard.views.training.curve_lines import end_of
 from dashboard.views.training.facts import _duration, printable
-from tests.dashboard.words import written
+from tests.dashboard.words import facts, written
 from tracer.store.layout import Lock
 
 BROKEN = {
@@ -23,31 +23,25 @@ BROKEN = {
 }
 
 
-def facts(app):
-    return {metric.label: (metric.value, metric.delta) for metric in app.metric}
-
-
 def header_says(app, *words):
     return any(all(word in caption.value for word in words) for caption in app.caption)
 
 
 def test_facts_say_what_the_header_does_not(open_page, small_run):
     app, last = open_page("training", run="tiny"), small_run.trace.isel(step=-1)
-    shown = facts(app)
+    (shown,) = facts(app)
     assert header_says(app, "✓ finished", "30 steps")
     first = float(small_run.trace.val_loss[0])
     ends = f"held-out loss {float(last.val_loss):.3f} nats at step 30 ({first:.3f} at step 0)"
     assert any(ends in one.value and one.value.endswith(" of 8 heads have a role.") for one in app.markdown)
-    assert "Status" not in shown and "Step" not in shown
-    assert shown["Held-out loss"][0] == f"{float(last.val_loss):.3f}"
-    assert shown["Held-out loss"][1] == f"perplexity {np.exp(float(last.val_loss)):.1f}"
-    assert "Duration" in shown and "Time left" not in shown
+    assert f"held-out loss {float(last.val_loss):.3f} (perplexity {np.exp(float(last.val_loss)):.1f})" in shown
+    assert shown.startswith("Training loss ") and "(recording +" in shown and " left" not in shown
+    assert not app.metric and [one.value for one in app.header][0] == "Loss"
 
 
 def test_facts_follow_the_chosen_step(open_page, small_run):
-    shown = facts(open_page("training", run="tiny", step=10))
-    assert shown["Step"] == ("10", "of 30")
-    assert shown["Training loss"][0] == f"{float(small_run.trace.train_loss.sel(step=10)):.3f}"
+    (shown,) = facts(open_page("training", run="tiny", step=10))
+    assert shown.startswith(f"Training loss {float(small_run.trace.train_loss.sel(step=10)):.3f} · ")
 
 
 def test_what_a_click_does_is_said_in_a_help_which_no_file_holds(open_page):
@@ -60,6 +54,7 @@ def test_what_a_click_does_is_said_in_a_help_which_no_file_holds(open_page):
 def test_loss_holds_both_lines_and_the_loss_of_knowing_nothing(open_page, small_run, sent):
     head, arrays, cue = sent(open_page("training", run="tiny", step=10), "loss")
     assert head["labels"] == ["train", "held-out"]
+    assert cue["colours"]["light"] == [theme.INKS["light"].muted, theme.INKS["light"].text] and cue["on_timeline"]
     assert arrays["steps"].tolist() == small_run.trace.step.values.tolist()
     assert cue["scale"]["chance"] == pytest.approx(np.log(65))
     assert (cue["step"], cue["scale"]["unit"]) == (10, "nats")
@@ -105,13 +100,12 @@ def test_a_second_run_is_laid_over(open_page, copy_run, sent):
     assert sent(app, "loss")[0]["labels"] == ["train · tiny", "held-out · tiny", "train · other", "held-out · other"]
     assert sent(app, "context")[0]["labels"] == ["ICL · tiny", "ICL · other"]
     loss, heads = sent(app, "loss")[0], sent(app, "entropy_curves")[0]
-    assert (loss["groups"], loss["dashes"], loss["group_names"]) == ([0, 0, 1, 1], [1, 0, 1, 0], ["tiny", "other"])
-    assert (
-        heads["labels"][6] == "L1H2" and heads["labels"][14] == "L1H2 · other" and heads["groups"] == [0] * 8 + [1] * 8
-    )
+    assert (loss["groups"], loss["dashes"], loss["dash_names"]) == ([0, 1, 0, 1], [0, 0, 1, 1], ["tiny", "other"])
+    assert heads["labels"][6] == "L1H2" and heads["labels"][14] == "L1H2 · other", "a hue is a layer, a dash a run"
+    assert heads["groups"] == ([0] * 4 + [1] * 4) * 2 and heads["dashes"] == [0] * 8 + [1] * 8
     assert sent(app, "positions")[0]["labels"] == ["tiny", "other"]
-    value = facts(app)["Held-out loss"]
-    assert value[1] == f"other: {value[0]}"  # a copy
+    own, its = facts(app)
+    assert own.startswith("tiny, step 30: training loss") and its == own.replace("tiny", "other"), "a copy"
     app.session_state["entropy_curves"] = {"pick": "L1H2 · other"}
     app.run()
     assert app.session_state["selection"].focus == (1, 2)
@@ -138,7 +132,7 @@ def test_choosing_and_clearing_further_runs(open_page, copy_run, sent):
     assert choose(["other", "third"]) == ("other", ("third",))
     assert "**B** other and 1 more" in [one.proto.popover.label for one in app.get("popover")]
     header = sent(app, "loss")[0]
-    assert len(header["labels"]) == 6 and header["group_names"] == ["tiny", "other", "third"]
+    assert len(header["labels"]) == 6 and header["dash_names"] == ["tiny", "other", "third"]
     assert not app.toggle  # they differ in nothing at all
     assert choose(["third"]) == ("third", ()) and len(sent(app, "loss")[0]["labels"]) == 4
     assert choose([]) == (None, ()) and len(sent(app, "loss")[0]["labels"]) == 2
@@ -177,8 +171,7 @@ def test_names_of_runs_are_never_markdown(open_page, copy_run):
     plain = r"a \*b\* \$x\$ \:red\[c\]"
     app = open_page("training", run=name, compare="tiny", view="heatmap")
     assert header_says(app, f"Heatmaps are of {plain} alone.")
-    shown = facts(open_page("training", run="tiny", compare=name))
-    assert shown["Held-out loss"][1].startswith(f"{plain}: ") and any(f" of {plain}" in label for label in shown)
+    assert facts(open_page("training", run="tiny", compare=name))[1].startswith(f"{plain}, step 30: ")
 
 
 @pytest.mark.parametrize("page", ["heads", "circuits"])
@@ -265,7 +258,7 @@ def test_a_diverged_run_says_where_and_what_grew_first(open_page, copy_run):
     ):
         assert words in said
     assert any(one.value.startswith("Diverged at step 20: held-out loss ") for one in app.markdown)
-    assert header_says(app, "✕ diverged", "step 30 of 30") and "Status" not in facts(app)
+    assert header_says(app, "✕ diverged", "step 30 of 30")
     app.button(key="focus_broken").click().run()
     assert app.session_state["selection"].focus == (1, 2)
 
@@ -292,8 +285,8 @@ def test_a_live_run_shows_what_is_left_and_follows_the_newest(open_page, copy_ru
         app = open_page("training", run="alive")
     finally:
         lock.release()
-    assert header_says(app, "◐ training", "step 30 of 100") and not {"Status", "Step"} & set(facts(app))
-    assert "Time left" in facts(app)
+    assert header_says(app, "◐ training", "step 30 of 100")
+    assert facts(app)[0].endswith(" left at this speed")
     assert sent(app, "scrubber")[2]["live"]
 
 

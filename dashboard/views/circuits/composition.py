@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import streamlit as st
 
-from dashboard import state, theme
-from dashboard.loading import ablation, head_scores
+from dashboard import loading, state, theme
+from dashboard.loading import ablation, comparison, head_scores
 from dashboard.shared.answer import draw_answer
+from dashboard.shared.beside import draw_beside
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot
 from dashboard.views.circuits import data as circuits
@@ -71,6 +72,7 @@ def draw_composition(
     found = _compared(run, step, tuple(kind for kind in KINDS if kind == into or not ablation.is_large(run)))
     with answered:
         draw_answer(answer(found, into, head))
+        draw_beside(run, step, lambda other, at: _answer_of(run, other, at, into, head))
     picture = bipartite.picture(
         found.blob, into=into, roles=head_roles.words(trace, step), selected=head, most=MOST, off=off
     )
@@ -100,6 +102,19 @@ def _compared(run: Run, step: int, kinds: tuple[circuits.Kind, ...]) -> circuits
     found = circuits.composition(run, step, kinds, told)
     place.empty()
     return found
+
+
+def _answer_of(run: Run, other: Run, step: int, into: str, head: Head) -> str:
+    """The same question at what is compared with, of another head where labels mean nothing; ValueError says why it has
+    no answer."""
+    if why := other.why_not("composition") or circuits.why_unknown(other, step):
+        raise ValueError(f"{other.name}: {why}")
+    if ablation.is_large(other):
+        raise ValueError(f"{other.name} is large: open it on this page to read its weights.")
+    if not comparison.began_alike(run, other):
+        head = head_scores.default_head(loading.trace(other), step)
+    found = _compared(other, step, tuple(KINDS))
+    return answer(found, into, head)
 
 
 def answer(found: circuits.Composition, into: str, head: Head) -> str:

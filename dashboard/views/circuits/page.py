@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from dashboard import loading
+from dashboard import loading, theme
 from dashboard.loading import ablation, head_scores, prompt_tokens
 from dashboard.shared import choosers, prompts, switches
 from dashboard.shared.asking import asked
+from dashboard.shared.comparing import choose_other, refuse_to_compare
 from dashboard.stage import heads
 from dashboard.views.circuits import data
 from dashboard.views.circuits.composition import draw_layers
@@ -27,14 +28,20 @@ def page() -> None:
     choosers.heading("Circuits", "What do heads do by their weights alone, and whose output do they read?")
     run = choosers.choose_run()
     if choosers.without_heads(run):
+        refuse_to_compare("No heads were recorded in this run.")
         return
     trace = choosers.recorded(run)
     if trace is None:
         return
     if not prompts.can_read(run):
+        refuse_to_compare(f"{run.why_not('prompts')}.")
         st.info(f"{run.why_not('prompts')}, so there are no circuits to read here.", icon=":material/code_off:")
         draw_roles(trace, None)
         return
+    if why := run.why_not("composition"):
+        refuse_to_compare(theme.sentence(why))
+    else:
+        choose_other(run, run.steps, prompt=False)
     heads.slim(run, lambda: _draw(run), run.steps)
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import streamlit as st
 
-from dashboard import state, theme
-from dashboard.loading import ablation, head_scores
+from dashboard import loading, state, theme
+from dashboard.loading import ablation, head_scores, roles
 from dashboard.loading.kept import of_run
 from dashboard.shared import choosers, prompts, switches
 from dashboard.shared.answer import draw_answer
 from dashboard.shared.asking import asked, is_wished
+from dashboard.shared.beside import draw_beside
+from dashboard.shared.comparing import choose_other, refuse_to_compare
 from dashboard.shared.plots import table
 from dashboard.stage import heads
 from dashboard.views.find import data as finding
@@ -20,7 +22,7 @@ from dashboard.views.find.all_heads import draw_all_heads
 from dashboard.views.find.data import HeadPeaks
 from dashboard.views.find.passages import READ, choose_kind, draw_ends, draw_passages, draw_top
 from dashboard.views.find.survey import draw_survey
-from tracer.analysis.head_roles import roles_in
+from tracer.analysis.head_roles import CHANCE, roles_in
 from tracer.measures import CONTROLS
 from tracer.measures.aliases import Head
 from tracer.store import Run
@@ -37,21 +39,28 @@ DOES = {
 """What a head with the role of this name is said to do."""
 BESIDE = ("induction", CONTROL, "previous_token", "entropy_normalised", "first_token")
 """What stands beside the measure that heads are ranked by: no induction score without its control."""
+RANKINGS = ("ranking", "ranking_others")
+"""The keys of the tables of heads."""
 SHOWN = 3
 """Measures of the table."""
 CHOICES = (340, 320)
 """Pixels of the two choices beside the answer."""
+NO_HEADS = "No heads were recorded in this run."
+BEYOND = 0.05
+"""Of a score: a head that is less above its control, or above chance, does not do it."""
 
 
 def page() -> None:
     choosers.heading("Find", "Which head does what, and where in a text does it do it?")
     run = choosers.choose_run()
     if choosers.without_heads(run):
+        refuse_to_compare(NO_HEADS)
         return
     trace = choosers.recorded(run)
     if trace is None:
         return
-    if "ranking" not in st.session_state:  # one comes from another page, to what is newest now
+    choose_other(run, prompts.searched(run) or trace["step"].values.tolist(), prompt=False)
+    if not any(key in st.session_state for key in RANKINGS):  # one comes from another page, to what is newest now
         st.session_state.pop(READ, None)
     choosers.tick(run, lambda: heads.slim(run, lambda: _draw(run), prompts.searched(run) or None))
     if not run.live:
@@ -79,16 +88,15 @@ def _draw(run: Run) -> None:
     steps = prompts.searched(run)
     step = choosers.step_in_force(steps or [int(s) for s in trace["step"].values])
     read, focus = _reading(run, kind, step, choosers.focus(trace, step))
-    values = head_scores.head_means(trace, measure, step)
-    if measure == "induction":
-        values = head_scores.above_control(trace, step)
+    ranked = _ranked_by(trace, measure, step)
     with answered:
-        draw_answer(_answer(run, trace, step, measure, values))
-    left, right = st.columns([5, 6], gap="large")
-    aside = left.container(key="find_left")
+        draw_answer(_answer(run, trace, step, measure, ranked))
+    draw_beside(run, step, lambda other, at: _answer_of(other, at, measure))
+    left, right = st.columns([7, 5], gap="large")
+    aside = right.container(key="find_aside")
     with aside:
-        _draw_ranking(run, trace, step, measure, values, focus)
-    with right:
+        _draw_ranking(run, trace, step, measure, ranked, focus)
+    with left, st.container(key="find_passages"):
         if not steps:
             _say_why_not(run)
             return
@@ -155,6 +163,20 @@ def _before(run: Run, found: HeadPeaks) -> HeadPeaks | None:
     return finding.search(run, found.step) if at_once else None
 
 
+def _ranked_by(trace: xr.Dataset, measure: str, step: int) -> np.ndarray:
+    """[layer head]."""
+    above = measure == "induction"
+    return head_scores.above_control(trace, step) if above else head_scores.head_means(trace, measure, step)
+
+
+def _answer_of(other: Run, step: int, measure: str) -> str:
+    """The same question at what is compared with; ValueError says why it has no answer."""
+    trace = loading.trace(other)
+    if not trace.sizes["step"] or not head_scores.holds(trace, measure):
+        raise ValueError(f"{other.name} has not measured it.")
+    return _answer(other, trace, step, measure, _ranked_by(trace, measure, step))
+
+
 def _answer(run: Run, trace: xr.Dataset, step: int, measure: str, by: np.ndarray) -> str:
     """Which head comes first, what it does where it has the role, and its number beside its control and chance."""
     known = choosers.measure_of(run, measure)
@@ -177,35 +199,76 @@ def _answer(run: Run, trace: xr.Dataset, step: int, measure: str, by: np.ndarray
 
 
 def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, by: np.ndarray, focus: Head) -> None:
+    """The heads that do it, or all where no control says who does; those at its level are folded."""
+    order = ranked(by, head_scores.head_exists(trace))
+    level, usual = _level(run, trace, step, measure)
+    above = order if usual is None else [head for head in order if by[head] - usual[head] >= BEYOND]
+    rest = [head for head in order if head not in above]
     st.header("Heads, ranked", anchor=False)
+    with st.container(key="ranking_said"):
+        probe = theme.unmarked(choosers.probe(run, measure))
+        measured = f"Score above control, on {probe}." if level == ABOVE else f"Measured on {probe}."
+        st.caption("Recorded with all heads on." if state.read().off else measured,
+                   help="Click a head to read its passages, a column to sort by it.")  # fmt: skip
+    columns, config = _columns(run, trace, step, measure, by)
+    if above:
+        _draw_heads(RANKINGS[0], above, columns, config, focus)
+    if not rest:
+        return
+    others = f"{len(rest)} other{'s' * (len(rest) != 1)}" if above else f"All {len(rest)} heads"
+    at = "chance" if level == CHANCE else "control"
+    with st.expander(f"{others} at {at} (within {BEYOND:g})", key="other_heads", type="compact"):
+        _draw_heads(RANKINGS[1], rest, columns, config, focus)
+
+
+def _level(run: Run, trace: xr.Dataset, step: int, measure: str) -> tuple[str, np.ndarray | None]:
+    """What heads that don't do it show, and its name: 0 of what is above its control, a control, or chance."""
+    role = next((one for one in roles.table() if one.measure == measure), None)
+    if role is None or role.control is None:
+        return "", None
+    shape = trace.sizes["layer"], trace.sizes["head"]
+    if role.control == CHANCE:
+        chance = choosers.measure_of(run, measure).at_chance(run.about.setting)
+        return CHANCE, None if chance is None else np.full(shape, chance)
+    if not head_scores.holds(trace, role.control):
+        return "", None
+    if measure == "induction":
+        return ABOVE, np.zeros(shape)
+    return role.control, head_scores.head_means(trace, role.control, step)
+
+
+def _columns(
+    run: Run, trace: xr.Dataset, step: int, measure: str, by: np.ndarray
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:  # fmt: skip
+    """Columns [layer head] of the table by their titles, the one that it is ranked by first, and how they are drawn."""
     names = [measure, *(name for name in BESIDE if name != measure and head_scores.holds(trace, name))]
     above = measure == "induction" and CONTROL in names
     names = names[: SHOWN - above]
     values = {name: head_scores.head_means(trace, name, step) for name in names}
-    scale, known = _scale(measure, run, values[measure]), choosers.measure_of(run, measure)
-    with st.container(key="ranking_said"):
-        probe = theme.unmarked(choosers.probe(run, measure))
-        measured = f"Score above control, on {probe}." if above else f"Measured on {probe}."
-        st.caption("Recorded with all heads on." if state.read().off else measured,
-                   help="Click a head to read its passages, a column to sort by it.")  # fmt: skip
-    heads = ranked(by, head_scores.head_exists(trace))
+    scale = _scale(measure, run, values[measure])
     labels = {name: "Control" if name == CONTROL else choosers.measure_of(run, name).label for name in values}
     if measure == CONTROL:
-        labels[measure] = known.label  # no control of what stands beside it
+        labels[measure] = choosers.measure_of(run, measure).label  # no control of what stands beside it
     config = {label: st.column_config.NumberColumn(format="%.3f", width="small") for label in labels.values()}
     columns = {label: values[name] for name, label in labels.items()}
     if above:
         columns = {ABOVE: by, **columns}
-    first = next(iter(columns))
-    config[first] = st.column_config.ProgressColumn(
+    config[next(iter(columns))] = st.column_config.ProgressColumn(
         format="%6.3f", min_value=min(0.0, scale.lo), max_value=scale.hi, width="medium"
     )  # as wide with a minus: a track is as long as its number leaves room for
-    state.show("ranking", {"selection": {"rows": [heads.index(focus)], "columns": [], "cells": []}})
+    return columns, config
+
+
+def _draw_heads(
+    key: str, heads: list[Head], columns: dict[str, np.ndarray], config: dict[str, Any], focus: Head
+) -> None:  # fmt: skip
+    rows = [heads.index(focus)] if focus in heads else []
+    state.show(key, {"selection": {"rows": rows, "columns": [], "cells": []}})
     table(
         {"Head": [theme.head_label(*head) for head in heads],
          **{label: [float(column[head]) for head in heads] for label, column in columns.items()}},
-        key="ranking", alt=f"Heads ranked by {first.lower()}", config=config,
-        selection_mode=["single-row", "single-cell"], on_select=lambda: _take(heads),
+        key=key, alt=f"Heads ranked by {next(iter(columns)).lower()}", config=config,
+        selection_mode=["single-row", "single-cell"], on_select=lambda: _take(key, heads),
     )  # fmt: skip
 
 
@@ -215,9 +278,9 @@ def ranked(values: np.ndarray, there: np.ndarray) -> list[Head]:
     return sorted(heads, key=lambda head: (not np.isfinite(values[head]), -values[head], head))
 
 
-def _take(heads: list[Head]) -> None:
+def _take(key: str, heads: list[Head]) -> None:
     """The head of the row that was chosen, or of the cell that was clicked."""
-    chosen = st.session_state["ranking"]["selection"]
+    chosen = st.session_state[key]["selection"]
     rows = [row for row, _ in chosen["cells"]] or chosen["rows"]
     if rows and rows[0] < len(heads):
         state.focus_on(heads[rows[0]])

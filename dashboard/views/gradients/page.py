@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from dashboard import loading, state, theme
 from dashboard.loading import head_scores, rows
 from dashboard.shared import choosers
 from dashboard.shared.answer import draw_answer
+from dashboard.shared.beside import draw_line
+from dashboard.shared.comparing import choose_several, refuse_to_compare
 from dashboard.shared.entropy_bound import draw_bound
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import table
@@ -42,6 +45,8 @@ COLUMNS = ("update_ratio", "grad_norm", "weight_norm")
 HEIGHT, QUANTITY = 260, 440
 """Pixels of a picture, and of the choice of the quantity."""
 RULE_OF_THUMB = 1e-3
+Others = list[tuple[Run, "xr.Dataset"]]
+"""Runs that this one is compared with, and their traces."""
 
 
 def page() -> None:
@@ -49,11 +54,13 @@ def page() -> None:
     run = choosers.choose_run()
     offered = _offered(run)
     if not offered:
+        why = run.why_not("training") or "its optimiser was not watched"
+        refuse_to_compare(f"This run holds no gradients: {why}.")
         if choosers.recorded(run) is not None:
-            why = run.why_not("training") or "its optimiser was not watched"
             st.info(f"This run holds no gradients: {why}.", icon=":material/trending_flat:")
         return
-    choosers.tick(run, lambda: heads.slim(run, lambda: _draw(run, offered)))
+    compared = choose_several(run)
+    choosers.tick(run, lambda: heads.slim(run, lambda: _draw(run, offered, compared)))
 
 
 def _choose_quantity(offered: list[str]) -> str:
@@ -82,7 +89,7 @@ def _clipped(trace: xr.Dataset) -> bool:
     return head_scores.holds(trace, "clip_factor") and bool((trace["clip_factor"].values < 1).any())
 
 
-def _draw(run: Run, offered: list[str]) -> None:
+def _draw(run: Run, offered: list[str], compared: list[Run]) -> None:
     """Everything below the stage; this is what a live run draws again."""
     trace = choosers.recorded(run)
     if trace is None:
@@ -95,16 +102,17 @@ def _draw(run: Run, offered: list[str]) -> None:
     row = rows.last_measured(steps, trace[held[0]].values, state.read().step)
     row = row if row is not None else 0
     names = [str(name) for name in trace["param"].values]
-    said = f"No update ratio was recorded: {', '.join(QUANTITIES[name] for name in held)} only."
-    if "update_ratio" in held:
-        said = answer(rows.short_names(names), trace["update_ratio"].values[row], _optimiser(run))
+    others = _traces(compared)
     answered, quantity, axis = choosers.answer_row(QUANTITY, choosers.AXIS)
     with quantity:
         shown = _choose_quantity(offered)
     with axis:
         choosers.choose_axis()
     with answered, st.container(key="of_a_step"):
-        draw_answer(said)
+        draw_answer(_answer(run, trace))
+        with st.container(key="beside", gap="xxsmall") if others else nullcontext():
+            for other, its in others:
+                draw_line(other, choosers.step_in_force(its["step"].values.tolist()), _answer(other, its))
     by_head = head_scores.holds(trace, f"head_{shown}")
     if by_head:
         draw_over_time(trace, shown, QUANTITIES[shown], choosers.focus(trace))
@@ -116,7 +124,7 @@ def _draw(run: Run, offered: list[str]) -> None:
         _draw_tensors(trace, names, shown, tensor, int(steps[row]))
     _draw_table(trace, names, row, tensor, _optimiser(run))
     if "grad_norm" in held:
-        _draw_global(run, trace, int(steps[row]))
+        _draw_global(run, trace, int(steps[row]), others)
     if by_head:
         _draw_heads(run, trace, shown, row)
     draw_why(trace, choosers.focus(trace) if head_scores.has_heads(trace) else None, int(steps[row]))
@@ -124,6 +132,32 @@ def _draw(run: Run, offered: list[str]) -> None:
         for name in (*_offered(run), "clip_factor", "resid_rms"):
             if head_scores.holds(trace, name):
                 st.markdown(choosers.explanation(name, run))
+
+
+def _answer(run: Run, trace: xr.Dataset) -> str:
+    """How fast the tensors of a run learn, at the last update up to the step in force."""
+    if not head_scores.holds(trace, "update_ratio"):
+        held = [label for name, label in QUANTITIES.items() if head_scores.holds(trace, name)]
+        return f"No update ratio was recorded: {', '.join(held) or 'nothing'} only."
+    ratios, names = trace["update_ratio"].values, [str(name) for name in trace["param"].values]
+    row = rows.last_measured(trace["step"].values, ratios, state.read().step)
+    return answer(rows.short_names(names), ratios[row or 0], _optimiser(run))
+
+
+def _traces(compared: list[Run]) -> Others:
+    """Those of compared runs that hold gradients; the page says which can't be read."""
+    found: Others = []
+    for other in compared:
+        try:
+            trace = loading.trace(other)
+        except ValueError as error:
+            st.text(str(error))
+            continue
+        if trace.sizes["step"] and head_scores.holds(trace, "grad_norm"):
+            found.append((other, trace))
+        else:
+            st.caption(f"{theme.unmarked(other.name)} holds no gradients.")
+    return found
 
 
 def _draw_table(trace: xr.Dataset, names: list[str], row: int, chosen: str, optimiser: OptimConfig | None) -> None:
@@ -226,7 +260,7 @@ def _scale(shown: str) -> theme.Scale:
     return theme.Scale(f"{label[0].upper()}{label[1:]}", chance=thumb, mark="rule of thumb")
 
 
-def _draw_global(run: Run, trace: xr.Dataset, step: int) -> None:
+def _draw_global(run: Run, trace: xr.Dataset, step: int, others: Others) -> None:
     st.header("All gradients together", anchor=False)
     known = run.can("recipe")
     limit = run.config.optim.clip if known else None
@@ -244,9 +278,19 @@ def _draw_global(run: Run, trace: xr.Dataset, step: int) -> None:
     lines = {"before clipping" if clipped else "all tensors": total}
     if clipped and head_scores.holds(trace, "grad_norm_clipped"):
         lines["after clipping"] = training_curves.total_norm(trace["grad_norm_clipped"].values)
-    blob = curves.pack(steps, np.stack(list(lines.values())), list(lines), log_y=True)
+    runs = [run.name, *(other.name for other, _ in others)]
+    series = [
+        *((steps, values) for values in lines.values()),
+        *((its["step"].values, training_curves.total_norm(its["grad_norm"].values)) for _, its in others),
+    ]
+    every, values = rows.merge(series)
+    blob = curves.pack(
+        every, values, [*lines, *runs[1:]], groups=[1, 0][: len(lines)] + [1] * len(others), log_y=True,
+        dashes=[0] * len(lines) + list(range(1, len(runs))), dash_names=runs if others else (),
+    )  # fmt: skip
     picture = curves.picture(
         blob, step=step, log_x=state.read().log, selectable=False, height=HEIGHT - 100 if clipped else HEIGHT + 92,
+        colours=theme.inks(2),
         scale=theme.Scale("Norm of the gradient", chance=limit, mark="clipped to"),
     )  # fmt: skip
     draw(picture, key="total_curve")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 from zlib import crc32
 
@@ -117,8 +118,9 @@ def _cells(
                               "Run": st.column_config.TextColumn(pinned=True, width=130)}  # fmt: skip
     if read:
         facts = [_read(run) for run in read]
-        cells |= {name: [one[i] for one in facts] for i, name in enumerate(("Training loss", "Head", "Induction"))}
-        config["Training loss"] = st.column_config.NumberColumn(format="%.3f", help="at the last record", width=95)
+        loss = _loss_of(read)
+        cells |= {name: [one[i] for one in facts] for i, name in enumerate((loss, "Head", "Induction"))}
+        config[loss] = st.column_config.NumberColumn(format="%.3f", help="at the last record", width=95)
         config["Head"] = st.column_config.TextColumn(help="the strongest induction head", width=65)
         config["Induction"] = st.column_config.ProgressColumn(
             format="%.2f", min_value=0, max_value=1, help="its induction score", width=110
@@ -164,8 +166,17 @@ def _column(values: list[Any]) -> list[Any]:
     return ["" if value is None else str(value) for value in values]
 
 
+def _loss_of(read: Sequence[Run]) -> str:
+    """What the losses of all these runs are; a mere loss where those of some are held-out ones, of others not."""
+    found = set()
+    for run in read:
+        with suppress(ValueError):
+            found.add(summary(run).loss)
+    return found.pop().capitalize() if len(found) == 1 else "Loss"
+
+
 def _read(run: Run) -> tuple[float | None, str | None, float | None]:
-    """Last training loss, strongest induction head and its score; None for what is not recorded, or stands out."""
+    """Last loss, strongest induction head and its score; None for what is not recorded, or stands out."""
     try:
         facts = summary(run)
     except ValueError:

@@ -17,7 +17,7 @@ from tracer.analysis.head_sets import THRESHOLD
 from tracer.store import Run
 
 WIDTHS = (20, 16, 15, 38, 21, 14)
-TITLES = ("Run", "Model", "Training loss", "Heads, last snapshot", "Finding", "")
+TITLES = ("Run", "Model", "Loss", "Heads, last snapshot", "Finding", "")
 SPARK_SHARE = 0.15
 """A line that has just begun gets at least this much of the width."""
 
@@ -45,11 +45,14 @@ def draw_row(run: Run, health: str) -> DeltaGenerator:
             _draw_model(run, facts)
         with loss:
             if facts.losses or run.can("recipe"):
-                spark(facts.losses, label="training loss", share=max(facts.share, SPARK_SHARE), height=28)
+                spark(facts.losses, label=facts.loss, share=max(facts.share, SPARK_SHARE), height=28)
         with heads:
             draw_heads(run)
         with found, st.container(gap=None, key=f"best-{name}"):
-            _draw_found(facts, any_heads=run.can("heads"))
+            if run.status == "diverged":
+                _draw_broken(facts)
+            else:
+                _draw_found(facts, any_heads=run.can("heads"))
         with actions:
             _draw_actions(run, facts)
         if message := st.session_state.get(f"problem {name}"):
@@ -98,6 +101,16 @@ def _progress(run: Run, facts: Summary) -> str:
     if run.status == "diverged":
         return f"Broke at step {facts.step:,}"
     return f"Step {facts.step:,}" + ("" if facts.steps is None else f" of {facts.steps:,}")
+
+
+def _draw_broken(facts: Summary) -> None:
+    """How far the loss went before it was no number."""
+    if len(facts.losses) < 2:
+        st.caption(f"Loss not finite by step {facts.step:,}")
+        return
+    first, last = (theme.fmt(loss, "loss") for loss in (facts.losses[0], facts.losses[-1]))
+    st.markdown(f"Loss **{first} → {last}**")
+    st.caption(f"{facts.loss.removesuffix(' loss')}, by step {facts.loss_step:,}")
 
 
 def _draw_found(facts: Summary, any_heads: bool) -> None:

@@ -28,11 +28,12 @@ HEIGHT = 260
 
 def draw_lines(
     traces: dict[str, xr.Dataset], names: dict[str, str], key: str, scale: theme.Scale, lift=np.asarray,
-    each: Mapping[str, xr.Dataset] = MappingProxyType({}),
+    each: Mapping[str, xr.Dataset] = MappingProxyType({}), on_timeline: bool = False,
 ) -> None:  # fmt: skip
-    """A few variables of one run, or of two, over steps; a logarithmic scale when their range asks for it.
+    """A few variables of one run, or of several, over steps; a logarithmic scale when their range asks for it.
 
-    `each`: by run, what holds some of them at every update, which is drawn instead.
+    The last variable is in ink, one before it grey; a run is a way of dashing. `each`: by run, what holds some of them
+    at every update, which is drawn instead. `on_timeline`: steps stand below those of the timeline.
     """
     several, every, splits = len(traces) > 1, list(traces), list(names)
     held = [(run, name) for run, trace in traces.items() for name in names if head_scores.holds(trace, name)]
@@ -45,13 +46,17 @@ def draw_lines(
     ]
     if len(set(labels)) < len(labels):
         labels = [f"{label} {i + 1}" for i, label in enumerate(labels)]
-    two: dict[str, Any] = {}
-    if several:  # colour is the run, dash the split
-        two = {"groups": [every.index(run) for run, _ in held], "group_names": every,
-               "dashes": [len(splits) - 1 - splits.index(name) for _, name in held]}  # fmt: skip
-    blob = curves.pack(steps, values, labels, band=band, log_y=rows.wide_range(values), **two)
+    groups = [splits.index(name) for _, name in held]
+    told: dict[str, Any] = {}
+    if several:
+        told = {"group_names": list(names.values()) if len(names) > 1 else [],
+                "dashes": [every.index(run) for run, _ in held], "dash_names": every}  # fmt: skip
+    blob = curves.pack(steps, values, labels, groups=groups, band=band, log_y=rows.wide_range(values), **told)
     chosen = state.read()
-    picture = curves.picture(blob, step=chosen.step, log_x=chosen.log, scale=scale, selectable=False, height=HEIGHT)
+    picture = curves.picture(
+        blob, step=chosen.step, log_x=chosen.log, scale=scale, selectable=False, height=HEIGHT,
+        colours=theme.inks(len(names)) if len(names) <= len(theme.SPLITS) else None, on_timeline=on_timeline,
+    )  # fmt: skip
     draw(picture, key=key)
 
 
@@ -72,10 +77,6 @@ def bands(traces: dict[str, xr.Dataset], names: dict[str, str]) -> str:
         return " Bands: from the lowest to the highest seed."
     recorded = any(margins(trace, name) is not None for trace in traces.values() for name in names)
     return " Bands: 95 % intervals over texts." if recorded else ""
-
-
-def dashed(traces: dict[str, xr.Dataset], names: dict[str, str]) -> str:
-    return f" One colour per run; dashed: {next(iter(names.values()))}." if len(traces) > 1 else ""
 
 
 def end_of(trace: xr.Dataset, name: str, sign: int) -> np.ndarray:

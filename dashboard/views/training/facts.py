@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from dashboard.shared.run_bar import tokens_per_second
 from tracer.analysis import training_curves
 from tracer.analysis.head_sets import THRESHOLD
 from tracer.diagnosis import Advice
-from tracer.store import About, Run, nearest_row
+from tracer.store import Run, nearest_row
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -25,35 +25,41 @@ LARGE = 1e6
 """A perplexity beyond it says nothing more."""
 
 
-def draw_facts(
-    run: Run, trace: xr.Dataset, chosen: int | None, each: Mapping[str, xr.Dataset],
-    beside: tuple[str, xr.Dataset] | None = None,
-) -> None:  # fmt: skip
-    """Losses and best head at the chosen step, the speed, and what is left; the line in the header says how it stands.
+def draw_facts(traces: Mapping[str, xr.Dataset], runs: Iterable[Run], chosen: int | None,
+               each: Mapping[str, xr.Dataset]) -> None:  # fmt: skip
+    """A quiet line of each run that has a trace: losses, best head, speed and time; what nobody knows is left out.
 
-    What nobody knows is left out. `each`: by run, what it recorded at every update. `beside`: the name and the trace of
-    a second run, whose losses and head stand below.
+    `traces` and `each`, what was recorded at every update, are by the names of runs.
     """
-    about, row = run.about, nearest_row(trace["step"].values, chosen)
-    with st.container(key="facts", horizontal=True):
-        if about.why_not("training") or int(trace["step"][row]) != int(trace["step"][-1]):
-            _fact("Step", f"{int(trace['step'][row]):,}", None if about.steps is None else f"of {about.steps:,}")
-        nats = head_scores.predicts_tokens(trace)
-        on_text = "Loss on text" if about.why_not("training") else "Held-out loss"
-        for label, name in (("Training loss", "train_loss"), (on_text, "val_loss")):
-            if head_scores.holds(trace, name):
-                loss, of = latest(trace, each.get(run.name), name, row)
-                perplexity = float(training_curves.perplexity(loss))
-                said = f"perplexity {theme.fmt(perplexity)}" if perplexity < LARGE else "perplexity above 10⁶"
-                earlier = f"at step {of:,}" if of != int(trace["step"][row]) else ""
-                other = _other_loss(beside, each, name, chosen)
-                _fact(label, _loss(loss), other or earlier or (said if nats else None))
-        _draw_striking(trace, row)
-        if beside and head_scores.holds(beside[1], "induction"):
-            _draw_striking(
-                beside[1], nearest_row(beside[1]["step"].values, chosen), of=f" of {theme.unmarked(beside[0])}"
-            )
-        _draw_pace(run, trace, about)
+    told = [run for run in runs if run.name in traces]
+    with st.container(key="facts", gap="xxsmall"):
+        for run in told:
+            trace = traces[run.name]
+            row = nearest_row(trace["step"].values, chosen)
+            said = _line(run, trace, each.get(run.name), row)
+            name = f"{theme.unmarked(run.name)}, step {int(trace['step'][row]):,}: "
+            st.caption(name + said if len(told) > 1 else said[:1].upper() + said[1:])
+
+
+def _line(run: Run, trace: xr.Dataset, each: xr.Dataset | None, row: int) -> str:
+    """What runs are compared by, at a row of the trace."""
+    on_text = "loss on text" if run.about.why_not("training") else "held-out loss"
+    losses = [
+        _loss(trace, each, name, label, row)
+        for label, name in (("training loss", "train_loss"), (on_text, "val_loss")) if head_scores.holds(trace, name)
+    ]  # fmt: skip
+    return " · ".join(one for one in (*losses, _striking(trace, row), *_pace(run, trace)) if one)
+
+
+def _loss(trace: xr.Dataset, each: xr.Dataset | None, name: str, label: str, row: int) -> str:
+    """A loss, at which step where that is not the row's, and as a perplexity."""
+    loss, of = latest(trace, each, name, row)
+    beside = [f"step {of:,}"] if of != int(trace["step"][row]) else []
+    if name == "val_loss" and head_scores.predicts_tokens(trace):
+        perplexity = float(training_curves.perplexity(loss))
+        beside.append(f"perplexity {theme.fmt(perplexity)}" if perplexity < LARGE else "perplexity above 10⁶")
+    number = theme.fmt(loss, "loss" if abs(loss) < 1e4 else "")
+    return f"{label} {number}{_in_brackets(beside)}"
 
 
 def latest(trace: xr.Dataset, each: xr.Dataset | None, name: str, row: int) -> tuple[float, int]:
@@ -64,62 +70,45 @@ def latest(trace: xr.Dataset, each: xr.Dataset | None, name: str, row: int) -> t
     return (float(found[name][held[-1]]), int(found["step"][held[-1]])) if held.size else (float("nan"), step)
 
 
-def _other_loss(
-    beside: tuple[str, xr.Dataset] | None, each: Mapping[str, xr.Dataset], name: str, chosen: int | None
-) -> str:  # fmt: skip
-    if beside is None or not head_scores.holds(beside[1], name):
+def _striking(trace: xr.Dataset, row: int) -> str:
+    """The strongest induction head, or where none stands out the nearest; without such scores the sharpest head."""
+    name = next((one for one in ("induction", "entropy_normalised") if head_scores.holds(trace, one)), None)
+    if name is None:
         return ""
-    run, trace = beside
-    loss, _ = latest(trace, each.get(run), name, nearest_row(trace["step"].values, chosen))
-    return f"{theme.unmarked(run)}: {_loss(loss)}"
-
-
-def _draw_striking(trace: xr.Dataset, row: int, of: str = "") -> None:
     step = int(trace["step"][row])
-    for label, name in (("Strongest induction head", "induction"), ("Sharpest head", "entropy_normalised")):
-        if head_scores.holds(trace, name):
-            best = head_scores.default_head(trace, step)
-            value = theme.fmt(float(trace[name].values[row][best]), name)
-            weak = name == "induction" and not trace[name].values[row][best] > THRESHOLD
-            said = f"score {value}" if name == "induction" else f"entropy {value} of 1"
-            if name == "induction" and head_scores.holds(trace, "induction_control"):
-                control = float(trace["induction_control"].values[row][best])
-                said = f"{value}, control {theme.fmt(control, 'induction')}"
-            if name == "induction" and head_scores.induction_head(trace, step) is None:
-                _fact(label + of, "none stands out", f"nearest {theme.head_label(*best)}: {said}", width=260)
-            elif weak:
-                _fact("Nearest to induction" + of, theme.head_label(*best), f"{said}, below {THRESHOLD:g}", width=260)
-            else:
-                _fact(label + of, theme.head_label(*best), said)
-            return
+    best = head_scores.default_head(trace, step)
+    label, score = theme.head_label(*best), float(trace[name].values[row][best])
+    if name == "entropy_normalised":
+        return f"sharpest head {label} (entropy {theme.fmt(score, name)} of 1)"
+    beside = []
+    if head_scores.holds(trace, "induction_control"):
+        beside.append(f"control {theme.fmt(float(trace['induction_control'].values[row][best]), name)}")
+    weak = not score > THRESHOLD
+    if weak:
+        beside.append(f"an induction head: above {THRESHOLD:g}")
+    stands_out = not weak and head_scores.induction_head(trace, step) is not None
+    found = "strongest induction head" if stands_out else "nearest to induction"
+    return f"{found} {label} {theme.fmt(score, name)}{_in_brackets(beside)}"
 
 
-def _draw_pace(run: Run, trace: xr.Dataset, about: About) -> None:
+def _in_brackets(said: list[str]) -> str:
+    return f" ({', '.join(said)})" * bool(said)
+
+
+def _pace(run: Run, trace: xr.Dataset) -> list[str]:
     """Tokens a second, or milliseconds a step where nobody counts tokens; the time that is left, or that it took."""
-    ms = recent_ms(trace)
-    if about.batch_tokens is not None:
-        rate = tokens_per_second(run, ms)
-        _fact(
-            "Tokens a second",
-            f"{rate:,.0f}" if np.isfinite(rate) else "–",
-            f"{ms:,.0f} ms a step" if np.isfinite(ms) else None,
-        )
+    about, ms, said = run.about, recent_ms(trace), []
+    if np.isfinite(rate := tokens_per_second(run, ms)):
+        said.append(f"{rate:,.0f} tokens/s")
     elif np.isfinite(ms):
-        _fact("Time of a step", f"{ms:,.0f} ms", None)
+        said.append(f"{ms:,.0f} ms a step")
     cost = run.meta.get("cost", {})
-    if run.live and about.steps is not None:
-        _fact("Time left", _duration((about.steps - int(trace["step"][-1])) * ms / 1000), "at this speed")
+    if run.live and about.steps is not None and np.isfinite(ms):
+        said.append(f"{_duration((about.steps - int(trace['step'][-1])) * ms / 1000)} left at this speed")
     elif not run.live and (seconds := cost.get("seconds")):
         share = cost.get("recording_share")
-        _fact("Duration", _duration(float(seconds)), None if share is None else f"recording +{share:.1%}")
-
-
-def _fact(label: str, value: str, detail: str | None, width: int = 168) -> None:
-    st.metric(label, value, detail, delta_color="off", delta_arrow="off", width=width)
-
-
-def _loss(value: float) -> str:
-    return theme.fmt(value, "loss" if abs(value) < 1e4 else "")
+        said.append(_duration(float(seconds)) + (f" (recording +{share:.1%})" if share is not None else ""))
+    return said
 
 
 def _duration(seconds: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import streamlit as st
@@ -11,7 +11,7 @@ from dashboard import state, theme
 from dashboard.loading import head_scores, rows
 from dashboard.shared import choosers
 from dashboard.shared.mount import draw
-from dashboard.views.training.curve_lines import HEIGHT, bands, dashed, draw_lines, thinned
+from dashboard.views.training.curve_lines import HEIGHT, bands, draw_lines, thinned
 from tracer.analysis import training_curves
 from tracer.measures import MEASURES
 from tracer.pictures import curves
@@ -24,7 +24,7 @@ POSITION_LINES = 6
 LOSSES = {"train_loss": "train", "val_loss": "held-out"}
 UNIFORM = "uniform"
 """The name of the reference that is a guess."""
-COPYING = {"repeat_loss": "repeated", "first_copy_loss": "when new"}
+COPYING = {"first_copy_loss": "when new", "repeat_loss": "repeated"}
 CONTEXT = {"icl_score": "ICL"}
 UNITS = (
     "Nats: minus the natural logarithm of the probability given to the token that came; 0 is certain. "
@@ -47,7 +47,7 @@ def draw_loss(run: Run, traces: dict[str, xr.Dataset], each: dict[str, xr.Datase
     if (trained_on := run.meta.get("loss")) is not None:
         own = f" Next-token losses; the run was trained on {theme.unmarked(trained_on)}, drawn below."
     st.caption(
-        f"{_measured_on(run, traces)}{own}{thinned(each)}{bands(traces, LOSSES)}{dashed(traces, LOSSES)}",
+        f"{_measured_on(run, traces)}{own}{thinned(each)}{bands(traces, LOSSES)}",
         help=UNITS if nats else None,
     )
     lift = training_curves.perplexity if shown == "perplexity" else np.asarray
@@ -59,7 +59,7 @@ def draw_loss(run: Run, traces: dict[str, xr.Dataset], each: dict[str, xr.Datase
     names = LOSSES if run.can("training") else LOSSES | {"val_loss": "text"}
     marks = tuple((name, float(lift(loss))) for name, loss in known.items())
     scale = theme.Scale(label, unit, chance=chance, mark="uniform guess", marks=marks)
-    draw_lines(traces, names, "loss", scale, lift=lift, each=each)
+    draw_lines(traces, names, "loss", scale, lift=lift, each=each, on_timeline=True)
 
 
 def uniform_guess(run: Run) -> float | None:
@@ -77,7 +77,7 @@ def _measured_on(run: Run, traces: dict[str, xr.Dataset]) -> str:
 def draw_copying(run: Run, traces: dict[str, xr.Dataset]) -> None:
     st.header("Copying", anchor=False)
     said = "Random tokens, then the same again: only a model that copies does better the second time."
-    st.caption(f"{said}{bands(traces, COPYING)}{dashed(traces, COPYING)}")
+    st.caption(f"{said}{bands(traces, COPYING)}")
     chance = choosers.scale("repeat_loss", run).chance
     draw_lines(traces, COPYING, "copying", theme.Scale("Loss", "nats", chance=chance, mark="uniform guess"))
 
@@ -101,8 +101,12 @@ def draw_positions(run: Run, traces: dict[str, xr.Dataset], step: int | None) ->
         }
         series = [(np.arange(len(values)), values) for values in found.values()]
         positions, lines = rows.merge(series)
-        blob = curves.pack(positions, lines, list(found), log_y=rows.wide_range(lines))
-        _draw_by_position(run if run.name in held else None, blob)
+        runs = list(found)
+        blob = curves.pack(
+            positions, lines, runs, groups=[0] * len(runs), dashes=range(len(runs)), dash_names=runs,
+            log_y=rows.wide_range(lines),
+        )  # fmt: skip
+        _draw_by_position(run if run.name in held else None, blob, colours=theme.inks())
         return
     ((name, trace),) = held.items()
     steps, values = trace["step"].values, trace["loss_by_position"].values
@@ -124,11 +128,11 @@ def draw_positions(run: Run, traces: dict[str, xr.Dataset], step: int | None) ->
     _draw_by_position(run if name == run.name else None, blob, n_groups=9)
 
 
-def _draw_by_position(run: Run | None, blob: bytes, n_groups: int | None = None) -> None:
+def _draw_by_position(run: Run | None, blob: bytes, **colours: Any) -> None:
     """`run`: whose uniform guess is marked, none where its losses are not among these."""
     chance = None if run is None else uniform_guess(run)
     picture = curves.picture(
-        blob, selectable=False, n_groups=n_groups, x_label="position", height=HEIGHT,
+        blob, selectable=False, x_label="position", height=HEIGHT, **colours,
         scale=theme.Scale("Loss", "nats", chance=chance, mark="uniform guess"),
     )  # fmt: skip
     draw(picture, key="positions")

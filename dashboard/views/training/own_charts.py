@@ -31,7 +31,7 @@ def draw_own(run: Run, traces: dict[str, xr.Dataset], each: dict[str, xr.Dataset
     names = dict.fromkeys(name for trace, dims in lines for name in measures_in(trace, dims))
     held = {name: [one for one in traces.values() if head_scores.holds(one, name)] for name in names}
     own = [in_trace(found[0], name) for name, found in held.items() if found and name not in MEASURES]
-    charts = _charts(own) if len(traces) == 1 else [[one] for one in own]  # of several runs, colour and dash tell runs
+    charts = _charts(own) if len(traces) == 1 else [[one] for one in own]  # of several runs, dash tells runs
     for i in range(0, len(charts), 2):
         for column, measures in zip(st.columns(2, gap="large"), charts[i : i + 2], strict=False):
             with column:

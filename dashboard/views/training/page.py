@@ -73,11 +73,8 @@ def _draw(run: Run, compared: list[Run]) -> None:
     each = {one.name: found for one in (run, *compared) if (found := loading.updates(one)) is not None}
     with answered:
         draw_answer(answer(run, trace, each.get(run.name), step))
-    draw_facts(run, trace, step, each, None if laid_over is None else (laid_over.name, traces[laid_over.name]))
+    draw_facts(traces, (run, *compared), step, each)
     _draw_few(run, trace)
-    if head_scores.head_measures(trace):
-        comparable = laid_over is not None and head_scores.has_heads(traces[laid_over.name])
-        draw_heads(run, trace, laid_over if comparable else None)
 
     lines = _over_seeds([run, *compared], traces)
     if run.name in lines and (closer := replays.traces(run)):
@@ -92,8 +89,12 @@ def _draw(run: Run, compared: list[Run]) -> None:
             with column:
                 draw_one()
 
-    row((LOSSES, lambda: draw_loss(run, lines, each)), (COPYING, lambda: draw_copying(run, lines)))
-    row((CONTEXT, lambda: draw_context(lines)), (("loss_by_position",), lambda: draw_positions(run, traces, step)))
+    row((LOSSES, lambda: draw_loss(run, lines, each)))
+    if head_scores.head_measures(trace):
+        comparable = laid_over is not None and head_scores.has_heads(traces[laid_over.name])
+        draw_heads(run, trace, laid_over if comparable else None)
+    row((COPYING, lambda: draw_copying(run, lines)), (CONTEXT, lambda: draw_context(lines)))
+    row((("loss_by_position",), lambda: draw_positions(run, traces, step)))
     draw_own(run, traces, each)
     _draw_pace(each)
     _draw_missing(run, trace)
@@ -152,5 +153,5 @@ def _draw_pace(each: dict[str, xr.Dataset]) -> None:
     for column, name in zip(st.columns(2, gap="large"), shown, strict=False):
         with column:
             st.header(MEASURES[name].label, anchor=False)
-            st.caption(f"At every update.{thinned(each)}{' One colour per run.' * (len(each) > 1)}")
+            st.caption(f"At every update.{thinned(each)}")
             draw_lines(each, {name: PACE[name]}, name, theme.Scale(MEASURES[name].label, MEASURES[name].unit))

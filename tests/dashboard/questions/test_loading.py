@@ -160,8 +160,8 @@ def test_heads_of_several_runs_on_one_picture(write: Write) -> None:
     expected[:2, :2] = one.trace["entropy"].values[:, 0].T
     expected[2:, 1:] = two.trace["entropy"].values[:, :, 0].T
     assert loading.head_curves_of([one, without, two], "entropy") == curves.pack(
-        [0, 10, 20], expected, ["L0H0", "L0H1", "L0H0 · two", "L1H0 · two"], groups=[0, 0, 1, 1],
-        group_names=["one", "two"],
+        [0, 10, 20], expected, ["L0H0", "L0H1", "L0H0 · two", "L1H0 · two"], groups=[0, 0, 0, 1],
+        group_names=["layer 0", "layer 1"], n_layers=2, dashes=[0, 0, 1, 1], dash_names=["one", "two"],
     )  # fmt: skip
 
 

@@ -34,6 +34,7 @@ def test_a_run_in_numbers(write: Write) -> None:
     found = summary(run)
     assert (found.kind, found.preset, found.author, found.n_params) == ("watched", "mine", "Reader", 123)
     assert (found.step, found.steps, found.losses, found.step_ms) == (40, 50, (4.0,), 4.0)
+    assert (found.loss, found.loss_step) == ("training loss", 0), "no other was recorded, and none at the last step"
     assert (found.best, found.stands_out, found.induction, found.score, found.control) == ((0, 1), True, True, 0.5, 0.1)
     assert found.created is not None and found.created.timestamp() == 1767323045 and not found.damaged
     size = sum(path.stat().st_size for path in run.dir.rglob("*") if path.is_file())

@@ -9,6 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard import jobs
+from tests.dashboard.words import captions
 from tracer.analysis.head_sets import THRESHOLD
 from tracer.analysis.run_sweep import sweep_run
 from tracer.store import Run
@@ -18,8 +19,8 @@ Open = Callable[..., AppTest]
 
 def test_no_head_is_called_an_induction_head_below_the_threshold(open_page: Open, small_run: Run) -> None:
     assert float(small_run.trace["induction"][-1].max()) < THRESHOLD
-    shown = [metric.label for metric in open_page("training", run="tiny").metric]
-    assert "Nearest to induction" in shown and "Strongest induction head" not in shown
+    shown = captions(open_page("training", run="tiny"))
+    assert " · nearest to induction L" in shown and "strongest induction head" not in shown
 
 
 @pytest.mark.parametrize(("steps", "complete"), [([0, 10], False), ([0, 10, 30], True), (None, True)])

@@ -17,7 +17,7 @@ from dashboard.shared.export.drawing import css_name
 from dashboard.shared.mount import DRAWN
 from dashboard.shared.plots import PLOTLY, TABLE
 from tests.dashboard.conftest import APP, opener
-from tests.dashboard.words import labels, shown, written
+from tests.dashboard.words import facts, labels, shown, written
 from tests.watching.headless import language, rows, train
 from tracer.analysis.training_curves import course
 from tracer.measures.gradients import MATRICES
@@ -62,7 +62,7 @@ def test_every_page_opens(
     if live:
         monkeypatch.setattr(tracer.Run, "live", property(lambda self: True))
     app = open_page(page, run="states")
-    said = written(app) + "".join(f" {m.label} {m.value} {m.delta}" for m in app.metric if m.delta)
+    said = written(app)
     assert not app.error and (page == "specimens" or not {"None", "nan", "NaN", "[]"} & set(said.split())), said
 
 
@@ -78,9 +78,9 @@ def test_a_page_of_heads_says_why_there_are_none(page: str, elsewhere: Path, ope
 def test_training_shows_losses_and_pace(elsewhere: Path, open_page: Open, sent: Any) -> None:
     app, run = open_page("training", run="states"), open_run("states")
     assert [one.value for one in app.header] == ["Loss", "Copying", "Learning rate", "Throughput"]
-    told = {metric.label: metric.value for metric in app.metric}
-    assert run.updates is not None and told["Training loss"] == f"{float(run.updates['train_loss'][-1]):.3f}"
-    assert told["Held-out loss"] == f"{float(run.trace['val_loss'][-1]):.3f}"
+    (told,) = facts(app)
+    assert run.updates is not None and told.startswith(f"Training loss {float(run.updates['train_loss'][-1]):.3f} ")
+    assert f" · held-out loss {float(run.trace['val_loss'][-1]):.3f} (" in told
     assert sent(app, "loss")[2]["scale"]["chance"] == pytest.approx(np.log(20))
     assert "No heads were recorded: no attention was seen in this Language" in written(app)
     header, arrays, cue = sent(app, "scrubber")

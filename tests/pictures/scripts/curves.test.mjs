@@ -4,8 +4,8 @@ import { test } from "node:test";
 import { newPart } from "./dom.mjs";
 import { load, python } from "./loading.mjs";
 
-const own = ["nearestLine", "spreadNames", "quietOf", "luminance", "rgb", "newChart"];
-const { nearestLine, spreadNames, quietOf, luminance, rgb, newChart } = load(own, "curves");
+const own = ["nearestLine", "spreadNames", "dashesAcross", "quietOf", "luminance", "rgb", "newChart"];
+const { nearestLine, spreadNames, dashesAcross, quietOf, luminance, rgb, newChart } = load(own, "curves");
 const LINES = JSON.parse(
   `${python("import json; from tracer.pictures.colours import LINES; print(json.dumps(LINES))")}`
 );
@@ -35,6 +35,28 @@ test("names are pushed apart and kept above the foot", () => {
   assert.deepEqual(spreadNames([10, 100], 14, 200), [10, 100]);
   assert.deepEqual(spreadNames([12, 10], 14, 200), [24, 10]);
   assert.deepEqual(spreadNames([200, 198, 10], 14, 200), [200, 186, 10]);
+});
+test("a legend draws a way of dashing as the lines do", () => {
+  assert.equal(dashesAcross([]), "currentColor");
+  const two = "currentColor 0px 6px, transparent 6px 10px, currentColor 10px 12px, transparent 12px 15px";
+  assert.equal(dashesAcross([6, 4, 2, 3]), `repeating-linear-gradient(90deg, ${two})`);
+});
+test("steps of a chart stand below those of the timeline, on a wide page", () => {
+  globalThis.getComputedStyle = () => ({ fontSize: "16px" });
+  const cue = { colours: { light: ["#000000"] }, scale: { label: "", unit: "" }, height: 260, on_timeline: true };
+  const ways = { measureText: () => ({ width: 7 }) };
+  for (const [wide, ends] of [
+    [1392, [174.2, 1392 - 196.6]],
+    [600, [52, 588]]
+  ]) {
+    const part = newPart({ ...cue, x_label: "step" });
+    part.root.clientWidth = wide;
+    const chart = newChart(part);
+    const head = { labels: ["a"], groups: [0], group_names: [], dashes: [], log_y: false, lo: 0, hi: 1 };
+    chart.load(head, { steps: Float64Array.of(0, 10), lines: new Uint16Array(2) });
+    chart.layOut(new Proxy(ways, { get: (from, name) => from[name] ?? (() => {}), set: () => true }));
+    assert.deepEqual(chart.layout.xs, ends);
+  }
 });
 test("names of lines in focus that end low stand apart, and above the foot", () => {
   const labels = Array.from({ length: 20 }, (_, i) => `L0H${i}`);

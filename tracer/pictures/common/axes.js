@@ -1,5 +1,15 @@
 // Where values stand on an axis, and which of them it names.
 
+const SIDES = [9.2, 10.6]; // of a timeline on a wide page (scrubber.css): rem left and right of its strip
+const GAP = 18 + 9; // pixels between these and its first and last step
+const NARROW = 720; // pixels: below, a timeline takes the whole width
+
+/** Pixels at the left and the right of a timeline's steps, on a page of this width; null where it takes all of it. */
+function sidesOfTimeline(width) {
+  const rem = Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
+  return width >= NARROW ? SIDES.map((side) => side * rem + GAP) : null;
+}
+
 /** The first of 1, 2, 2.5, 5, 10 times a power of ten that is at least `least`. */
 function roundStride(least) {
   const unit = 10 ** Math.floor(Math.log10(least));
@@ -88,9 +98,24 @@ function stepAxis(steps, log, left, width, range = null) {
         const ticks = roundTicks(lo, hi, want).filter(Number.isInteger);
         return ticks.length > 1 || want >= hi - lo ? ticks : whole(Math.min(hi - lo, want * 1.5));
       };
-      return whole(Math.min(hi - lo, Math.max(2, width / 92)));
+      return whole(Math.min(hi - lo, Math.max(2, width / 72)));
     }
   };
+}
+
+/** Heights of names pushed down until none overlaps, and up again from the foot where some would hang over it. */
+function spreadNames(heights, apart, foot) {
+  const order = heights.map((_, i) => i).sort((a, b) => heights[a] - heights[b]);
+  const spread = [...heights];
+  order.forEach((i, rank) => {
+    if (rank) spread[i] = Math.max(spread[i], spread[order[rank - 1]] + apart);
+  });
+  let limit = foot;
+  for (const i of order.reverse()) {
+    spread[i] = Math.min(spread[i], limit);
+    limit = spread[i] - apart;
+  }
+  return spread;
 }
 
 /**

@@ -25,12 +25,14 @@ def picture(
     x_label: str = "step",
     selectable: bool = True,
     n_groups: int | None = None,
+    colours: dict[str, list[str]] | None = None,
+    on_timeline: bool = False,
     height: int = 320,
 ) -> Picture:
     """`pack(...)`, drawn; picks a label, or None.
 
-    A vertical line marks `step`, a dashed one the scale's chance; groups that are no layers have
-    `n_groups` (default 8) colours.
+    A vertical line marks `step`, a dashed one the scale's chance; groups that are no layers have these `colours` by
+    theme, or `n_groups` (default 8) hues. `on_timeline`: on a wide page steps stand below those of the timeline.
     With the `selected` line its `partner` of another run lights up, by default every "selected · run".
     """
     header = payload.header(blob)
@@ -40,7 +42,8 @@ def picture(
         "partner": partner,
         "log_x": log_x,
         "scale": (scale or Scale("Value", digits=3)).payload(),
-        "colours": _colours_of(n_layers, n_more) if n_layers else group_colours(n_groups or 8),
+        "colours": colours or (_colours_of(n_layers, n_more) if n_layers else group_colours(n_groups or 8)),
+        "on_timeline": on_timeline,
         "x_label": x_label,
         "selectable": selectable,
         "height": height,
@@ -61,15 +64,16 @@ def pack(
     groups: Sequence[int] | None = None,
     group_names: Sequence[str] | None = None,
     dashes: Sequence[int] | None = None,
+    dash_names: Sequence[str] = (),
     band: ArrayLike | None = None,
     log_y: bool = False,
     n_layers: int = 0,
 ) -> bytes:
     """Lines [line step] over steps; NaN is a step without a measurement, which a straight line bridges.
 
-    The first `n_layers` groups are layers, and have their colours. `dashes`: 0 for a solid line, 1 for a dashed one;
-    without, all are solid. `band` [2 line step] holds both ends of intervals, drawn around lines in focus, or around
-    all of few.
+    The first `n_layers` groups are layers, and have their colours. `dashes`: 0 for a solid line, from 1 ways of
+    dashing, which `dash_names` name; without, all are solid. `band` [2 line step] holds both ends of intervals, drawn
+    around lines in focus, or around all of few.
     """
     x, y = np.asarray(steps, np.float64), np.asarray(values, np.float64)
     if y.shape != (len(labels), x.size):
@@ -89,6 +93,7 @@ def pack(
         "groups": list(groups) if groups is not None else list(range(len(labels))),
         "group_names": list(group_names or []),
         "dashes": list(dashes or []),
+        "dash_names": list(dash_names),
         "log_y": log_y,
         "n_layers": n_layers,
         "lo": lo,

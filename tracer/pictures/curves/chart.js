@@ -3,12 +3,13 @@
 /**
  * As tracer.pictures.curves packs it.
  * @typedef {Header & { labels: string[], groups: number[], group_names: string[], dashes: number[],
- *   log_y: boolean, lo: number, hi: number, band?: [number, number] }} CurvesHeader
+ *   dash_names: string[], log_y: boolean, lo: number, hi: number, band?: [number, number] }} CurvesHeader
  */
 
 const NAMED_LINES = 16; // lines whose names have room at their ends
 const NAME_GAP = 13;
-const DASHES = [[], [6, 4]];
+// of as many runs as are laid over each other
+const DASHES = [[], [6, 4], [2, 3], [9, 3, 2, 3], [14, 4], [6, 3, 2, 3, 2, 3], [14, 3, 2, 3], [3, 7]];
 
 /** @param {Part} part */
 function newChart(part) {
@@ -110,19 +111,11 @@ function newChart(part) {
     const stride = !head.log_y && ticks.length > 1 ? ticks[1] - ticks[0] : 0;
     ctx.font = `400 11px ${theme.mono}`;
     const texts = ticks.map((tick) => ctx.measureText(tickText(plain(tick), stride)).width);
-    const left = Math.max(52, 14 + Math.ceil(Math.max(0, ...texts)));
-    const axis = stepAxis(chart.steps, cue.log_x, left, width - left - margin, looked.x);
-    chart.layout = {
-      left,
-      top: 18,
-      width: width - left - margin,
-      height,
-      right: width - margin,
-      lo,
-      hi,
-      ticks,
-      stride
-    };
+    const sides = cue.on_timeline ? sidesOfTimeline(width) : null;
+    const left = sides?.[0] ?? Math.max(52, 14 + Math.ceil(Math.max(0, ...texts)));
+    const right = width - (sides?.[1] ?? margin);
+    const axis = stepAxis(chart.steps, cue.log_x, left, right - left, looked.x);
+    chart.layout = { left, top: 18, width: right - left, height, right, lo, hi, ticks, stride };
     const foot = yOf(head.lo);
     // a lone line has the title's name
     const named = !direct && !keyed && labels.length > 1;
@@ -211,7 +204,7 @@ function newChart(part) {
     const { xs, foot, rise } = chart.layout;
     const start = line * chart.steps.length;
     let open = false;
-    ctx.setLineDash(DASHES[chart.head.dashes[line] ?? 0]);
+    ctx.setLineDash(DASHES[(chart.head.dashes[line] ?? 0) % DASHES.length]);
     ctx.beginPath();
     for (const step of chart.points[line]) {
       const x = xs[step];

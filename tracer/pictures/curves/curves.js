@@ -267,7 +267,7 @@ function makeCurves(part) {
     element("span", "name", titleOf(cue.scale) + (head.log_y ? ", log scale" : ""), title);
     /** @type {[string, number][]} */
     const grouped = head.group_names.map((name, group) => [name, head.groups.indexOf(group)]);
-    const single = layout.few && !layout.direct && head.labels.length > 1;
+    const single = layout.few && !layout.direct && head.labels.length > 1 && !head.dash_names.length;
     /** @type {[string, number][]} */
     const names = grouped.length || !single ? grouped : head.labels.map((name, line) => [name, line]);
     if (grouped.length > 6) {
@@ -281,6 +281,11 @@ function makeCurves(part) {
         element("i", "", null, swatch).style.background = colourOf(line);
         element("span", "", name, swatch);
       }
+    }
+    for (const [dash, name] of head.dash_names.entries()) {
+      const swatch = element("span", "swatch dash", null, title);
+      element("i", "", null, swatch).style.background = dashesAcross(DASHES[dash % DASHES.length]);
+      element("span", "", name, swatch);
     }
     if (cue.scale.chance == null) return;
     const brief = numberOf(cue.scale.chance, { digits: 3 }).replace(/\.0+$|(\.\d*?[1-9])0+$/, "$1");

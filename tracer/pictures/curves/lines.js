@@ -42,17 +42,10 @@ function quietOf(colour, page) {
   return colour;
 }
 
-/** Heights of names pushed down until none overlaps, and up again from the foot where some would hang over it. */
-function spreadNames(heights, apart, foot) {
-  const order = heights.map((_, i) => i).sort((a, b) => heights[a] - heights[b]);
-  const spread = [...heights];
-  order.forEach((i, rank) => {
-    if (rank) spread[i] = Math.max(spread[i], spread[order[rank - 1]] + apart);
-  });
-  let limit = foot;
-  for (const i of order.reverse()) {
-    spread[i] = Math.min(spread[i], limit);
-    limit = spread[i] - apart;
-  }
-  return spread;
+/** A way of dashing as a background, in the colour of the text. @param {number[]} dashes drawn and left out, in turn */
+function dashesAcross(dashes) {
+  if (!dashes.length) return "currentColor";
+  const sum = (/** @type {number} */ count) => dashes.slice(0, count).reduce((a, b) => a + b, 0);
+  const stops = dashes.map((_, i) => `${i % 2 ? "transparent" : "currentColor"} ${sum(i)}px ${sum(i + 1)}px`);
+  return `repeating-linear-gradient(90deg, ${stops.join(", ")})`;
 }

@@ -8,6 +8,11 @@
 const FRAME_MS = 130;
 const REST_MS = 2400; // at the end, before it begins again
 const LINE_HEIGHT = 92;
+const RIGHT = 44; // pixels for the names of the curves
+const NAME_GAP = 12;
+
+/** "L0H1" of "Previous-token head L0H1: what it does". @param {string} label */
+const headOf = (label) => label.split(": ")[0].split(" ").at(-1);
 
 export default (args) => live(args, makeForming, { saves: false });
 
@@ -73,14 +78,16 @@ function makeForming(part) {
     const ctx = sized(line, width, LINE_HEIGHT);
     const { theme } = part;
     const last = head.steps.length - 1;
-    const px = (i) => 30 + ((width - 44) * head.steps[i]) / head.steps[last];
+    const px = (i) => 30 + ((width - 30 - RIGHT) * head.steps[i]) / head.steps[last];
     const py = (v) => 14 + (LINE_HEIGHT - 32) * (1 - v);
     const look = { colour: theme.muted, font: `400 11px ${theme.mono}`, align: "right", baseline: "middle" };
     for (const v of [0, 1]) {
-      strokeLine(ctx, theme.line, 30, py(v), width - 14, py(v));
+      strokeLine(ctx, theme.line, 30, py(v), width - RIGHT, py(v));
       writeText(ctx, `${v}`, 22, py(v), look);
     }
     const colours = [theme.muted, theme.text];
+    const ends = head.scores.map((scores) => py(scores[last]));
+    const named = spreadNames(ends, NAME_GAP, LINE_HEIGHT);
     head.scores.forEach((scores, h) => {
       for (const [upto, alpha] of [
         [last, 0.28],
@@ -93,6 +100,8 @@ function makeForming(part) {
         ctx.stroke();
       }
       fillDisc(ctx, colours[h % 2], px(at), py(scores[at]), 4);
+      const bold = { ...look, colour: colours[h % 2], font: `600 11px ${theme.mono}`, align: "left" };
+      writeText(ctx, headOf(head.labels[h]), width - RIGHT + 6, named[h], bold);
     });
     writeText(ctx, width > 220 ? "score of each head, step by step" : "score", 30, LINE_HEIGHT - 2, {
       ...look,

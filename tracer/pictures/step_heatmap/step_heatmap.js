@@ -7,10 +7,6 @@
  *   hi: number, log: boolean }} HeatmapHeader
  */
 
-const SIDES = [9.2, 10.6]; // of a timeline on a wide page (scrubber.css): rem left and right of its strip
-const GAP = 18 + 9; // pixels between these and its first and last step
-const NARROW = 720; // pixels: below, a timeline takes the whole width
-
 export default (args) => live(args, makeHeatmap);
 
 /** @param {Part} part @returns {View} */
@@ -188,12 +184,11 @@ function makeHeatmap(part) {
     const room = (cue.height - 62) / Math.max(rows, 1);
     const row = room < 8 ? Math.max(1, Math.round(room)) : Math.min(26, room); // thin rows are whole pixels
     const height = Math.round(row * rows);
-    const rem = Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
-    const isWide = cue.notes && root.clientWidth >= NARROW;
-    const [left, right] = isWide ? SIDES.map((side) => side * rem + GAP) : cue.notes ? [52, 62] : [52, 12];
+    const sides = cue.notes ? sidesOfTimeline(root.clientWidth) : null;
+    const [left, right] = sides ?? (cue.notes ? [52, 62] : [52, 12]);
     const width = root.clientWidth - left - right;
     layout = { left, top: 18, width, height, row: height / Math.max(rows, 1), full: 18 + height + 44 };
-    layout.notes = isWide ? cue.notes : {};
+    layout.notes = sides ? cue.notes : {};
     layout.axis = stepAxis(steps, cue.log_x, left, width, cue.span);
   }
   function drawNames(ctx) {

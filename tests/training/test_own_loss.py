@@ -43,6 +43,17 @@ def noisy(logits: Tensor, batch: LossBatch) -> Tensor:
     return each(logits, batch).where(kept, 0.0) * (1 + batch.step / 10)
 
 
+def of_attention(logits: Tensor, batch: LossBatch) -> Tensor:
+    """What the first head of layer 0 gives to the token before; the model's own logits are not read."""
+    seen = []
+
+    def look(pattern: Tensor, hook: Any) -> None:
+        seen.append(pattern)
+
+    batch.model.run_with_hooks(batch.tokens, fwd_hooks=[("blocks.0.attn.hook_pattern", look)])
+    return -seen[0][:, 0].diagonal(-1, 1, 2).mean().log()
+
+
 def model_of(run: Run) -> dict[str, Tensor]:
     model: Any = run.model(run.steps[-1])
     return model.state_dict()
@@ -107,6 +118,18 @@ def test_what_is_trained_on_stands_beside_the_next_token_loss(noisily: Run) -> N
     assert float(first["train_loss"]) == pytest.approx(losses.mean().item(), rel=1e-6)
     assert float(first["loss_noisy"]) == pytest.approx(losses.where(kept, 0).mean().item(), rel=1e-6)
     assert noisily.trace["loss_noisy"].attrs["worse"] == "high"
+
+
+def test_a_loss_may_ask_the_model_and_its_gradients_are_of_what_it_asked(tmp_path: Path) -> None:
+    job = loop.prepare(tiny(tmp_path / "run"), given_loss(of_attention))
+    loss = loop.forward_backward(job, 0)
+    tokens = job.data.train(0, 8)[:, :-1]
+    pattern = job.raw.run_with_cache(tokens)[1]["pattern", 0]
+    expected = -np.log(np.mean([[row[q, q - 1] for q in range(1, 40)] for row in pattern[:, 0].detach().numpy()]))
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
+    moved = {name for name, p in job.raw.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
+    assert {"blocks.0.attn.W_Q", "blocks.0.attn.W_K"} <= moved and not {"unembed.W_U", "blocks.0.attn.W_O"} & moved
+    assert float(job.raw.blocks[0].attn.W_Q.grad[1].abs().sum()) == 0
 
 
 REFUSED: dict[str, Callable[[Tensor, LossBatch], Any]] = {

@@ -192,7 +192,7 @@ def _losses(
             next_token = F.cross_entropy(flat, wanted, reduction="sum") * (world / n_counted)
     if job.loss is None:
         return next_token, next_token
-    batch = LossBatch(rows[:, :-1], rows[:, 1:], answer != IGNORED, step)
+    batch = LossBatch(rows[:, :-1], rows[:, 1:], answer != IGNORED, step, job.raw if world == 1 else None)
     return job.loss(logits, batch, n_counted or answer.numel() * parts * world, parts, world), next_token
 
 

@@ -34,6 +34,9 @@ class LossBatch:
     """Which targets count, as the data's `loss_mask` says; without one, all."""
     step: int
     """Updates made before."""
+    model: Any = None
+    """The model with the clamps of this step, for losses of more than logits: gradients pass through what it is asked.
+    None where several processes train, whose gradients would not meet."""
 
 
 Loss = str | Callable[..., Any]

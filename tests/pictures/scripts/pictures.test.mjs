@@ -401,6 +401,19 @@ suite("pattern", () => {
       assert.equal(key.children.at(-1).textContent === "blank: later tokens", causal);
       view.end();
     });
+  for (const [explained, shown] of [
+    [false, "num"],
+    [true, "hint"]
+  ])
+    test(`what the page says of a pinned cell is not said twice: ${explained}`, () => {
+      const part = newPart({ max_size: 620, head: null, value: [3, 1], text: false, explained });
+      const view = makePattern(part);
+      const head = { label: "L0H0", causal: true, starts: [0, 0], tokens: [..."abcd"], breaks: [], keys: null };
+      view.load({ ...head, key_breaks: [] }, { shares: Object.assign(new Uint16Array(16), { shape: [4, 4] }) });
+      view.draw();
+      assert.equal(part.root.children[0].children.at(-1).className, shown);
+      view.end();
+    });
 });
 
 suite("token view", () => {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
@@ -18,7 +19,11 @@ from tracer.pictures.overview import Window
 from tracer.pictures.pattern import Cell
 from tracer.pictures.prompt_patterns import Pool, PromptPatterns
 
-SIZE = 620
+if TYPE_CHECKING:
+    from streamlit.delta_generator import DeltaGenerator
+
+SIZE, SMALL = 620, 440
+"""Pixels of a window, and of a whole pattern, which is in sight with its tokens on the first screen."""
 FIRST_WINDOW = 128
 TIMES = {"now": "Now", "before": "Before", "change": "Change"}
 """What a pattern shows while heads are off."""
@@ -30,12 +35,20 @@ def is_long(shown: PromptPatterns) -> bool:
     return max(max(size) for size in shown.sizes) > WHOLE
 
 
-def draw_whole(shown: PromptPatterns, head: Head, before: PromptPatterns | None = None) -> None:
-    """Every cell of one head's pattern; `before`: the same prompt with all heads on, where some are off."""
+def draw_whole(
+    shown: PromptPatterns, head: Head, before: PromptPatterns | None = None, pin: Cell | None = None
+) -> DeltaGenerator:  # fmt: skip
+    """Every cell of one head's pattern; `before`: the same prompt with all heads on, where some are off.
+
+    `pin`: the cell that is pinned until somebody pins one. Returned is the place of what is said of it: on a wide page
+    among later tokens, where no cell is.
+    """
     what = _draw_title(f"{theme.head_label(*head)} on this prompt", shown, head, before)
     _draw_name(shown, head)
     n_query, n_key = shown.sizes[head[0]]
-    _draw(shown, head, (0, n_query, 0, n_key), before, what)
+    with st.container(key="cells"):
+        _draw(shown, head, (0, n_query, 0, n_key), before, what, pin, SMALL)
+        return st.container(key="why_beside" if shown.causal[head[0]] and what != "change" else "why_near")
 
 
 def _draw_title(title: str, shown: PromptPatterns, head: Head, before: PromptPatterns | None) -> str:
@@ -77,13 +90,16 @@ def draw_overview(shown: PromptPatterns, head: Head) -> None:
     draw(picture, key="overview", on_change=lambda window: hold("window", shown, window))
 
 
-def draw_window(shown: PromptPatterns, head: Head, before: PromptPatterns | None = None) -> None:
-    """The exact pattern inside the window; `before` as in `draw_whole`."""
+def draw_window(
+    shown: PromptPatterns, head: Head, before: PromptPatterns | None = None, pin: Cell | None = None
+) -> DeltaGenerator:  # fmt: skip
+    """The exact pattern inside the window; `before`, `pin` and what is returned as of `draw_whole`."""
     window = window_of(shown, head)
     what = _draw_title("The window, exactly", shown, head, before)
     queries, keys = (f"{start:,} to {stop - 1:,}" for start, stop in (window[:2], window[2:]))
     st.caption(f"Queries {queries} look at keys {keys}.")
-    _draw(shown, head, window, before, what)
+    _draw(shown, head, window, before, what, pin, SIZE)
+    return st.container(key="why_near")
 
 
 def side(name: str, shown: PromptPatterns, head: Head, window: Window) -> versus.Side:
@@ -96,7 +112,10 @@ def side(name: str, shown: PromptPatterns, head: Head, window: Window) -> versus
     )  # fmt: skip
 
 
-def _draw(shown: PromptPatterns, head: Head, window: Window, before: PromptPatterns | None, what: str) -> None:
+def _draw(
+    shown: PromptPatterns, head: Head, window: Window, before: PromptPatterns | None, what: str, pin: Cell | None,
+    size: int,
+) -> None:  # fmt: skip
     if before is not None and what == "change":
         sides = (
             side("All heads on", before, head, window),
@@ -113,10 +132,12 @@ def _draw(shown: PromptPatterns, head: Head, window: Window, before: PromptPatte
         key_tokens=shown.keys(layer)[k_start:k_stop], label=theme.head_label(*head),
         causal=shown.causal[layer], query_start=q_start, key_start=k_start,
     )  # fmt: skip
-    locked = pinned(shown)
+    locked = pinned(shown) or pin
     own = bool(token_reading.head_exists(shown)[head])  # the token view below the pattern shows them as text
     filmed = None if what == "before" else head  # a film is of now
-    picture = pattern.picture(blob, max_size=SIZE, head=filmed, locked=locked, text=not own)
+    picture = pattern.picture(
+        blob, max_size=size, head=filmed, locked=locked, text=not own, explained=pin is not None
+    )  # fmt: skip
     draw(picture, key="pattern", on_change=_pin)
     with st.container(key="exact"), st.container(key="only_here_exact") if locked is None else nullcontext():
         st.text(_exactly(shown, head, locked))
@@ -138,6 +159,14 @@ def pinned(shown: PromptPatterns) -> Cell | None:
     cell = state.read().cell
     n_query, n_key = (max(sizes) for sizes in zip(*shown.sizes, strict=True))
     return cell if cell is not None and cell[0] < n_query and cell[1] < n_key else None
+
+
+def strongest(shown: PromptPatterns, head: Head, beyond_first: bool) -> Cell | None:
+    """The key that the last token looks at most, `beyond_first` of all but the first; None where nothing is finite."""
+    last = shown.sizes[head[0]][0] - 1
+    row = shown.window(*head, slice(last, last + 1), slice(0, None))[0]
+    start = int(beyond_first and len(row) > 1)
+    return (last, start + int(row[start:].argmax())) if np.isfinite(row).all() else None
 
 
 def _pin(cell: list[int] | None) -> None:

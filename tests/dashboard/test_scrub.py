@@ -146,7 +146,7 @@ def test_heads_by_strength(open_page: Open, sent: Any) -> None:
 
 def test_a_held_cell_is_read_exactly(open_page: Open, sent: Any, small_run: Run) -> None:
     app = open_page("heads", run="tiny", prompt=PROMPT, layer=1, head=2)
-    assert "Pin a cell to read its exact value here." in [t.value for t in app.text]
+    (strongest,) = [t.value for t in app.text if t.value.startswith("query 5 ")]
     pick(app, "pattern", [4, 1])
     tokens = torch.tensor([prompt_tokens.encode(small_run, PROMPT).tokens])
     share = look(small_run.model(), tokens).pattern(1, 2)[4, 1]
@@ -155,8 +155,9 @@ def test_a_held_cell_is_read_exactly(open_page: Open, sent: Any, small_run: Run)
     share = look(small_run.model(0), tokens).pattern(1, 2)[4, 1]
     assert f"query 4 “3” → key 1 “3”: {share:.6f}" in [t.value for t in app.text]
     assert sent(app, "pattern")[2]["value"] == [4, 1]
+    pick(app, "scrubber", small_run.steps[-1])
     pick(app, "pattern", [])
-    assert "Pin a cell to read its exact value here." in [t.value for t in app.text]
+    assert strongest in [t.value for t in app.text], "until a cell is pinned"
 
 
 def test_a_damaged_snapshot_leaves_the_way_to_the_others(

@@ -177,8 +177,7 @@ def test_why_and_its_lines_are_of_the_cut_model(small_run: Run, open_page: Open)
     app.session_state["pattern"] = {"pick": [5, 2]}
     app.run()
     share = read(cut(small_run))[0][2, 5, 2]
-    (said,) = [one.value for one in app.text if "of the attention of" in one.value]
-    assert said.startswith(f"L1H2 gives {share:.0%}")
+    assert f"{share:.2f} of its attention" in written(app)
     (code,) = [one.value for one in app.code if "tracer.why" in one.value]
     names: dict[str, Any] = {}
     exec(code, names)  # in the folder where the app runs

@@ -13,7 +13,10 @@ from streamlit.testing.v1 import AppTest
 
 import tracer
 from dashboard import state
+from dashboard.loading import prompt_attention
+from dashboard.shared import patterns
 from tests.dashboard.words import shown, was_drawn, written
+from tracer.analysis.prompt_attention import look
 from tracer.store import Run
 
 Open = Callable[..., AppTest]
@@ -29,10 +32,22 @@ def pinned(open_page: Open, query: int, key: int, **selection: Any) -> AppTest:
     return app
 
 
-def test_an_invitation_until_a_cell_is_pinned(open_page: Open) -> None:
+def test_the_last_token_is_explained_until_a_cell_is_pinned(open_page: Open, small_run: Run) -> None:
     app = open_page("heads", run="tiny", prompt=PROMPT, layer=1, head=2)
     assert "Why L1H2 looks there" in written(app) and "Click a cell of the pattern" in written(app)
-    assert "why_pairs" not in was_drawn(app)
+    assert "why_pairs" not in was_drawn(app) and app.session_state["selection"].cell is None
+    key = int(look(small_run.model(), TOKENS).pattern(1, 2)[-1].argmax())
+    assert f"Why “4” (5) looks at “{'034534'[key] if key else '<bos>'}” ({key})" in written(app)
+    app.button(key="why_more").click().run()
+    assert app.session_state["selection"].cell == (5, key) and "why_pairs" in was_drawn(app)
+
+
+def test_what_an_induction_head_copies_is_explained_before_the_first_token(small_run: Run) -> None:
+    step, tokens = small_run.steps[-1], TOKENS[0].tolist()
+    found = prompt_attention.of_text(small_run, step, tokens, [*"034534"])
+    row = look(small_run.model(), TOKENS).pattern(1, 2)[-1]
+    assert patterns.strongest(found, (1, 2), beyond_first=False) == (5, int(row.argmax()))
+    assert patterns.strongest(found, (1, 2), beyond_first=True) == (5, 1 + int(row[1:].argmax()))
 
 
 def test_the_pinned_cell_is_explained(open_page: Open, small_run: Run) -> None:
@@ -41,10 +56,9 @@ def test_the_pinned_cell_is_explained(open_page: Open, small_run: Run) -> None:
     figure = shown(app, "why_pairs")
     assert list(figure.data[0].x) == found.key_source.values.tolist()
     np.testing.assert_allclose(np.array(figure.data[0].z), found.above, atol=1e-6)
-    said = next(one.value for one in app.text if "The strongest reason" in one.value)
-    assert said.startswith(f"L1H2 gives {found.attrs['pattern']:.0%} of the attention of “4” (5) to “4” (2).")
-    above, below = (written(app).index(text) for text in ("of the attention of “4” (5)", "Why L1H2 looks there"))
-    assert above < below, "the sentence stands where the reader has clicked"
+    assert f"{found.attrs['pattern']:.2f} of its attention (even share 0.17)" in written(app)
+    said = ("Why “4” (5) looks at “4” (2)", "Why L1H2 looks there", "The strongest reason")
+    assert all(text in written(app) for text in said), "in brief where the reader has clicked"
     app.segmented_control(key="why_what").set_value("score").run()
     np.testing.assert_allclose(np.array(shown(app, "why_pairs").data[0].z), found, atol=1e-6)
     assert f"{float(found.sum()):+.2f}".replace("-", "−") in written(app)
@@ -55,14 +69,12 @@ def test_a_pinned_cell_is_in_the_link_of_its_prompt(open_page: Open) -> None:
     chosen = app.session_state["selection"]
     assert state.to_query(chosen)["cell"] == "5.2" and state.from_query(state.to_query(chosen)) == chosen
     opened = open_page("heads", **vars(chosen))
-    assert "query 5 “4” → key 2 “4”: " in written(opened) and "of the attention of “4” (5) to “4” (2)" in written(
-        opened
-    )
+    assert "query 5 “4” → key 2 “4”: " in written(opened) and "Why “4” (5) looks at “4” (2)" in written(opened)
     opened.text_area(key="prompt_box").set_value("7 8 9").run()
     assert opened.session_state["selection"].cell is None
     for damaged in ("5", "a.b", "-3.x", "1.2.3", ""):
         assert state.from_query({"cell": damaged}).cell is None
-    assert "Pin a cell to read" in written(open_page("heads", run="tiny", prompt=PROMPT, cell=(99, 1)))
+    assert "Why “4” (5)" in written(open_page("heads", run="tiny", prompt=PROMPT, cell=(99, 1)))
 
 
 def test_its_lines_compute_the_matrix_again(open_page: Open, small_run: Run) -> None:

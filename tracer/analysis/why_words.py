@@ -44,6 +44,15 @@ class Reason:
         share = f"Before what speaks {other} it is taken off, this is {self.share:.0%} of what speaks {way} it"
         return f"{most}: query side “{self.query_side}”, key side “{self.key_side}”, {of}. {share}."
 
+    @property
+    def brief(self) -> str:
+        """The same where there is little room, without its share."""
+        if not self.share:
+            return "Nothing speaks for or against this key."
+        beside = "lead over" if self.total > 0 else "lag behind"
+        ends = f"Together {_signed(self.above)} of its {beside} other keys ({_signed(self.total)})."
+        return f"Key: {self.key_side}. Query: {self.query_side}. {ends}"
+
 
 def reason(found: Pass, cell: xr.DataArray) -> Reason:
     """Of `tracer.analysis.why.cell` of a pass."""

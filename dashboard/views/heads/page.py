@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 import streamlit as st
 
 from dashboard import loading, navigation, state, theme
-from dashboard.loading import head_scores, heads_off, prompt_attention, recorded_prompts
+from dashboard.loading import ablation, head_scores, heads_off, prompt_attention, recorded_prompts, roles
 from dashboard.shared import choosers, patterns, prompts, switches
 from dashboard.shared.answer import draw_answer
 from dashboard.shared.comparing import choose_other, draw_comparison
@@ -26,6 +26,7 @@ from dashboard.views.heads.why_here import draw_why
 from tracer.measures import HEAD_MEASURES
 from tracer.measures.aliases import Head
 from tracer.pictures.atlas import Scored
+from tracer.pictures.pattern import Cell
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.store import Run
 
@@ -123,20 +124,18 @@ def _draw(run: Run) -> None:
         left, right = st.columns([1, 1], gap="large")
     with left:
         film = _draw_atlas(run, trace, shown, measure, focus, lit, switched)
-    beside = before if switched else None
+    beside, pin = (before, _pin(run, trace, before, focus)) if switched else (None, None)
     if long:
         below = st.columns([1, 1], gap="large")
         with right if tall else below[0]:
             patterns.draw_overview(shown, focus)
         with below[0] if tall else below[1]:
-            patterns.draw_window(shown, focus, beside)
-            near = st.container(key="why_near")
+            near = patterns.draw_window(shown, focus, beside, pin)
         with below[1] if tall else st.container():
             draw_reading(run, shown, focus)
     else:
         with right:
-            patterns.draw_whole(shown, focus, beside)
-            near = st.container(key="why_near")
+            near = patterns.draw_whole(shown, focus, beside, pin)
         with st.container() if tall else right:
             draw_reading(run, shown, focus)
     with right if long or tall else left, st.container(key="over_training"):
@@ -144,11 +143,20 @@ def _draw(run: Run) -> None:
             st.caption("Below: as it was recorded, with all heads on.")
         draw_history(run, trace, measure, focus, shown.step)
         draw_induction(run, trace, focus, shown.step)
-    draw_why(run, shown, focus, near)
+    draw_why(run, shown, focus, near, pin)
     draw_taking(run, shown, focus, measure)
     with room:  # drawn last: its frames take longest
         timeline.draw_film(run, trace, steps, see, focus, measure, film)
     heads_off.complete(run, trace, shown)
+
+
+def _pin(run: Run, trace: xr.Dataset, before: PromptPatterns, head: Head) -> Cell | None:
+    """The cell that is explained until somebody pins one: with all heads on, so that it stays when some go off."""
+    if ablation.is_large(run):
+        return None
+    named = roles.of_head(trace, head, before.step)
+    copies = named is not None and named[1] and named[0].role.measure == "induction"
+    return patterns.strongest(before, head, beyond_first=copies)
 
 
 def _draw_atlas(

@@ -33,38 +33,35 @@ NORMS = "Each norm keeps the scale that it has on this prompt."
 INPUTS = {"q": "queries", "k": "keys", "v": "values"}
 
 
-def draw_why(run: Run, shown: PromptPatterns, head: Head, near: DeltaGenerator) -> None:
-    """The answer for the pinned cell, its sentence `near` the pattern, where one clicks; an invitation while none
-    is pinned; nothing where the model cannot be run."""
+def draw_why(run: Run, shown: PromptPatterns, head: Head, near: DeltaGenerator, pin: Cell | None) -> None:
+    """The answer for the pinned cell, in brief `near` the pattern, where one clicks; until somebody pins one that of
+    `pin`, and an invitation; nothing where the model cannot be run."""
     tokens = shown.key[2]
     if not isinstance(tokens, tuple):  # a prompt that the run kept
         return
-    label, at = theme.head_label(*head), patterns.pinned(shown)
+    label, chosen = theme.head_label(*head), patterns.pinned(shown)
+    at, place = chosen or pin, (run, shown.step, tokens)
+    found = None
     st.header(f"Why {label} looks there", anchor="why")
-    if at is None or at[1] > at[0] or at[0] >= len(shown.strings):
+    if at is not None and at[1] <= at[0] < len(shown.strings):
+        try:
+            found = data.answer(*place, head, at, shown.off)
+        except ValueError as error:
+            with st.container(key="exactly-why"):
+                st.text(str(error))
+            return
+        if not np.isfinite(found.score.attrs["pattern"]):
+            st.caption(f"At this step the attention of {label} is not finite.")
+            return
+        with near, st.container(key="why_said", gap="xsmall"):
+            _say(shown, at, found, chosen is not None)
+    if found is None or at is None or chosen is None:
         with st.container(key="only_here_why"):
             st.caption("Click a cell of the pattern to see who wrote its query and its key.")
         return
-    place = run, shown.step, tokens
-    try:
-        found = data.answer(*place, head, at, shown.off)
-    except ValueError as error:
-        with st.container(key="exactly-why"):
-            st.text(str(error))
-        return
-    share = found.score.attrs["pattern"]
-    if not np.isfinite(share):
-        st.caption(f"At this step the attention of {label} is not finite.")
-        return
-    query, key = (f"“{visible(shown.strings[i])}” ({i})" for i in at)  # as text: a token is whatever somebody typed
-    with near, st.container(key="why_said"):
-        st.text(f"{label} gives {share:.{theme.digits([100 * share], 0)}%} of the attention of {query} to {key}. "
-                f"{found.reason.sentence}")  # fmt: skip
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            st.markdown("[Who wrote its query and its key, and what it moves](#why)", width="content")
-            _offer_switch(found, shown.off)
+    query, key = _ends(shown, at)
     with st.container(key="why_cell"):
-        st.text(f"{query} → {key}")
+        st.text(f"{query} → {key}. {found.reason.sentence}")
     left, right = st.columns([5, 4], gap="large")
     with left:
         _draw_pairs(label, found)
@@ -76,6 +73,27 @@ def draw_why(run: Run, shown: PromptPatterns, head: Head, near: DeltaGenerator) 
     _draw_training(place, head, at, found)
     with st.expander("These numbers in Python", icon=":material/code:", type="compact"):
         st.code(snippet(run, shown.step, tokens, head, at, shown.off), language="python")
+
+
+def _ends(shown: PromptPatterns, at: Cell) -> list[str]:
+    """Query and key, as text: a token is whatever somebody typed."""
+    return [f"“{visible(shown.strings[i])}” ({i})" for i in at]
+
+
+def _say(shown: PromptPatterns, at: Cell, found: Answer, is_chosen: bool) -> None:
+    """Why, in brief, and where there is more."""
+    query, key = _ends(shown, at)
+    share, even = (theme.fmt(x, "share" if x >= 0.005 else "") for x in (found.score.attrs["pattern"], 1 / (at[0] + 1)))
+    st.text(f"Why {query} looks at {key}")
+    st.text(f"{share} of its attention (even share {even})")
+    st.text(found.reason.brief)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        _offer_switch(found, shown.off)
+        if is_chosen:
+            st.markdown("[More](#why)", width="content")
+        else:
+            st.button("More", key="why_more", type="tertiary", on_click=state.update, kwargs={"cell": at},
+                      help="Pins this cell: below, who wrote its query and its key, and what it moves.")  # fmt: skip
 
 
 def _offer_switch(found: Answer, off: tuple[Head, ...]) -> None:

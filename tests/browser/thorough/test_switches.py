@@ -66,8 +66,8 @@ def test_a_click_on_the_switch(page, server, folder):
     after = said()
     for off, (share, why, _) in ((False, before), (True, after)):
         assert share == pytest.approx(expected[off].attrs["pattern"], abs=2e-6)
-        percent = re.search(r"gives ([\d.]+)%", why)
-        assert percent and float(percent[1]) == pytest.approx(100 * expected[off].attrs["pattern"], abs=0.51)
+        brief = re.search(r"([\d.]+) of its attention", why)
+        assert brief and float(brief[1]) == pytest.approx(expected[off].attrs["pattern"], abs=0.0051)
     assert before[2] != after[2] and "→" in after[2]
     assert [atlas.bounding_box(), canvas.bounding_box()] == places
     assert query(page)["off"] == ["L0H1"] and query(page)["head"] == ["2"]

@@ -315,12 +315,17 @@ suite("atlas", () => {
     return { view, sent, canvas, said, press, root: part.root };
   }
   test("slim: on a phone cards are swiped, and the switch is as high as its card", () => {
-    const { sent, canvas, root } = slimOf(2, 4, { head: [1, 3], off: [] }, 360);
+    const { view, sent, canvas, root } = slimOf(2, 4, { head: [1, 3], off: [] }, 360);
     const [stage] = root.children;
     const [wide, gap, edge] = [150, 8, 4];
     assert.equal(stage.scrollLeft, edge + 6 * (wide + gap) - (360 - wide) / 2, "the head in focus is in sight");
     canvas.onclick({ clientX: edge + wide - 3, clientY: edge + 50 });
     assert.deepEqual(sent.at(-1), { head: [1, 3], off: [[0, 0]] });
+    view.draw();
+    assert.equal(stage.scrollLeft, edge - (360 - wide) / 2, "the head that is off now is in sight");
+    stage.scrollLeft = 400;
+    view.draw();
+    assert.equal(stage.scrollLeft, 400, "then it is the reader who scrolls");
     canvas.onclick({ clientX: edge + wide + gap + 20, clientY: edge + 50 });
     assert.deepEqual(sent.at(-1).head, [0, 1]);
   });
@@ -399,6 +404,19 @@ suite("pattern", () => {
         [filled, filled]
       );
       assert.equal(key.children.at(-1).textContent === "blank: later tokens", causal);
+      view.end();
+    });
+  for (const [explained, shown] of [
+    [false, "num"],
+    [true, "hint"]
+  ])
+    test(`what the page says of a pinned cell is not said twice: ${explained}`, () => {
+      const part = newPart({ max_size: 620, head: null, value: [3, 1], text: false, explained });
+      const view = makePattern(part);
+      const head = { label: "L0H0", causal: true, starts: [0, 0], tokens: [..."abcd"], breaks: [], keys: null };
+      view.load({ ...head, key_breaks: [] }, { shares: Object.assign(new Uint16Array(16), { shape: [4, 4] }) });
+      view.draw();
+      assert.equal(part.root.children[0].children.at(-1).className, shown);
       view.end();
     });
 });

@@ -49,7 +49,8 @@ function makeAtlas(part) {
   let seats; // of a layer, its heads from left to right
   let line; // slim: all heads, one after the other
   let lit; // the heads that fit what is looked for
-  let brought = ""; // the card that was scrolled to
+  let brought = ""; // the card in focus that was scrolled to
+  let gone = []; // heads that were off when that was looked at
   let brush = null; // what dragging with Shift makes of a head: off, or on
 
   const playing = followFilm(part, () => {
@@ -355,10 +356,16 @@ function makeAtlas(part) {
     if (exists(next())) choose(next(), 140);
   };
 
-  /** Scrolls to a card, once: then it is the reader who does. */
+  /** Scrolls to the card in focus and to one that goes off, once: then it is the reader who does. */
+  function scroll() {
+    const off = allHeads().filter(isOff).map(String);
+    const fresh = off.find((one) => !gone.includes(one));
+    gone = off;
+    if (held() && String(held()) !== brought) bringIntoSight(held());
+    brought = String(held());
+    if (fresh) bringIntoSight(fresh.split(",").map(Number));
+  }
   function bringIntoSight(one) {
-    if (String(one) === brought) return;
-    brought = String(one);
     const [x] = corner(one);
     const isIn = x >= stage.scrollLeft && x + layout.wide <= stage.scrollLeft + stage.clientWidth;
     if (!isIn) stage.scrollLeft = x - (stage.clientWidth - layout.wide) / 2;
@@ -547,7 +554,7 @@ function makeAtlas(part) {
       paint(sized(canvas, layout.width, layout.height));
       place(ring, held());
       root.classList.toggle("swiped", !!layout.scrolls);
-      if (layout.scrolls && held()) bringIntoSight(held());
+      if (layout.scrolls) scroll();
       nameAll(scale);
       scoreKey.hidden = !scale;
       legends.hidden = !!part.cue.slim;

@@ -20,14 +20,16 @@ def picture(
     max_size: int = 640,
     head: Head | None = None,
     text: bool = True,
+    explained: bool = False,
 ) -> Picture:
     """`pack(...)`, drawn; picks a (query, key) to lock, or None.
 
     Positions are those of the sequence, so a lock outlives a move of the window: it shows again when it is inside.
-    `text`: the prompt beside it, shaded by the row or column under the mouse. With `head` it follows a scrubber of the
+    `text`: the prompt beside it, shaded by the row or column under the mouse. `explained`: the page says of the locked
+    cell what the picture would say. With `head` it follows a scrubber of the
     page, which films every head of this prompt.
     """
-    cue = {"max_size": max_size, "head": head, "text": text}
+    cue = {"max_size": max_size, "head": head, "text": text, "explained": explained}
     return Picture("pattern", cue, blob, locked, as_cell, max_size + 20)
 
 

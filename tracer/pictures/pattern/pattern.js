@@ -8,7 +8,7 @@
  *   keys: string[] | null, key_breaks: number[] }} PatternHeader
  */
 
-const CORNER = { high: 88, wide: 170 }; // room for the scale and two lines
+const CORNER = { high: 88, wide: 170, said: 276 }; // room for the scale and two lines; where the page says more below
 
 export default (args) => live(args, makePattern);
 
@@ -102,9 +102,10 @@ function makePattern(part) {
     const cell = focus();
     ctx.translate(0, MATRIX_TOP);
     readout.replaceChildren();
-    if (!cell) element("span", "hint", CELL_HINT, readout);
-    else {
-      sentence(readout, cell);
+    const isSaid = part.cue.explained && !hover && !told && !film();
+    if (!cell || isSaid) element("span", "hint", CELL_HINT, readout);
+    else sentence(readout, cell);
+    if (cell) {
       drawCrossHair(ctx, theme, layout, cell, lock() && !hover && !told);
       ctx.font = `500 11px ${theme.mono}`;
       cell.forEach((i, axis) => {
@@ -242,15 +243,21 @@ function makePattern(part) {
     const numbers = size.map((side) => side < 14 / 3);
     layout = { left, bottom, size, height: size[0] * rows, width: size[1] * cols, numbers };
   }
-  /** The scale and the cell that is read stand among later tokens, where no cell is, if these leave them room. */
+  /** The scale and the cell that is read stand among later tokens, where no cell is, if these leave them room. Returned
+   * is whether they stand above what the page says. */
   function fillCorner() {
     const row = Math.min(rows - 1, Math.floor(CORNER.high / layout.size[0]));
     const free = layout.width - seen(row) * layout.size[1];
     const isFilled = free >= CORNER.wide;
-    const right = isFilled ? `${root.clientWidth - layout.left - layout.width}px` : "";
+    const over = root.clientWidth - layout.left - layout.width;
+    const isSaid = isFilled && part.cue.explained && free + over >= CORNER.said + 8;
     root.classList.toggle("filled", isFilled);
-    Object.assign(key.style, { right, maxWidth: isFilled ? `${free + CORNER.high / 2}px` : "" }); // it stands higher
-    Object.assign(readout.style, { right, maxWidth: isFilled ? `${free - 8}px` : "" });
+    root.classList.toggle("said", isSaid);
+    const right = isFilled ? `${isSaid ? 0 : over}px` : "";
+    const place = (most) => ({ right, maxWidth: isFilled ? `${most}px` : "", width: isSaid ? `${CORNER.said}px` : "" });
+    Object.assign(key.style, place(free + over + CORNER.high / 2)); // it stands higher
+    Object.assign(readout.style, place((isSaid ? free + over : free) - 8));
+    return isSaid;
   }
   function drawCells(ctx) {
     const { theme } = part;
@@ -324,8 +331,8 @@ function makePattern(part) {
       base.ariaLabel =
         `Attention pattern of ${head.label || "a head"}: ${rows} query rows, ${cols} key columns${window}. ` +
         "Arrow keys move the pinned cell, Escape unpins it.";
-      attentionLegend(key, lut, { note: head.causal ? "blank: later tokens" : "" });
-      fillCorner();
+      const isPlain = fillCorner() || !head.causal;
+      attentionLegend(key, lut, { note: isPlain ? "" : "blank: later tokens" });
       writeTable();
       drawCross();
     },

@@ -328,7 +328,7 @@ function makeScrubber(part) {
     const look = { colour: theme.muted, font: `400 11px ${theme.mono}`, baseline: "top" };
     ctx.font = look.font;
     const last = count - 1;
-    const wide = ctx.measureText(stepName(last)).width + 22;
+    const wide = ctx.measureText(stepName(last)).width + 30;
     const places = layout.loss.map((_, i) => xOf(i));
     const written = namedOf(steps, places, wide);
     let ticked = Number.NEGATIVE_INFINITY;

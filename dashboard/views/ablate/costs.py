@@ -103,7 +103,8 @@ def draw_changes(run: Run, setup: Setup, found: dict[str, Cost] | None) -> None:
         + (" The loss of the tokens that count." if some else " The loss of all its tokens."),
     }
     help = "\n\n".join(f"**{probe_title(name, setup)}**: {about[name]}" for name in before)
-    st.header("Loss with and without" if found else "Loss", anchor=False, help=help)
+    without = f" with and without {switches.named(setup.off)}" if found else ""
+    st.header(f"Loss{without}", anchor=False, help=help)
     changes = _by_replacement(run, setup, found[main]) if found else {}
     groups = [
         _rows(probe_title(name, setup), setup.mode, before[name], found.get(name) if found else None,

@@ -112,7 +112,7 @@ function makeHeatmap(part) {
   function drawValues(ctx, step) {
     const { theme } = part;
     const quiet = { colour: theme.muted, font: `400 11px ${theme.sans}`, align: "left", baseline: "middle" };
-    const named = layout.left + layout.width + 26; // beside the step, which stands above its line
+    const named = layout.left + layout.width + 8;
     const room = root.clientWidth - named;
     ctx.font = quiet.font;
     if (sidesOfTimeline(root.clientWidth)) writeText(ctx, clipped(ctx, what(), room), named, layout.top - 8, quiet);

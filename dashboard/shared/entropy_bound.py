@@ -11,6 +11,7 @@ from dashboard.loading.diagnoses import Bounds
 from dashboard.shared.mount import draw
 from tracer.measures.aliases import Head
 from tracer.pictures import curves
+from tracer.pictures.scales import EVEN
 from tracer.store import Run, nearest_row
 
 HEIGHT = 250
@@ -74,7 +75,7 @@ def _draw(found: Bounds, label: str, key: str) -> None:
     with left:
         lines = np.stack([found.entropy, found.by_scores, found.by_weights])
         blob = curves.pack(found.steps, lines, ["entropy", "its scores allow", "Zhai's bound"])
-        scale = theme.Scale("Entropy", "nats", chance=found.uniform, mark="every key alike", digits=3)
+        scale = theme.Scale("Entropy", "nats", chance=found.uniform, mark=EVEN, digits=3)
         picture = curves.picture(blob, step=step, log_x=log_x, scale=scale, selectable=False, height=HEIGHT)
         draw(picture, key=f"{key}_entropy")
     with right:

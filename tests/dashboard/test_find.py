@@ -116,7 +116,7 @@ def test_the_bars_are_long_enough_for_the_value_at_chance(open_page: Open, small
     app = open_page("find", run="tiny", measure="entropy")
     columns = json.loads(app.dataframe[0].proto.columns)
     longest = columns["Attention entropy"]["type_config"]["max_value"]
-    assert f"nats (chance {longest:.3f})" in written(app)
+    assert f"nats (even attention {longest:.3f})" in written(app)
     assert longest > float(small_run.trace["entropy"].values[-1].max())
 
 

@@ -173,11 +173,16 @@ def test_a_card_shows_the_run_at_both_ends_and_its_curves(open_page: Open, elsew
     app, name = open_page("specimens", **OPEN), "single_head_scaled"
     trace = open_run("my-single-head-scaled").trace
     head, arrays, cue = sent(app, f"{name} entropy")
-    assert head["labels"] == ["L0H0", "all keys alike"] and arrays["steps"].tolist() == trace["step"].values.tolist()
+    assert head["labels"] == ["L0H0", "even attention"] and arrays["steps"].tolist() == trace["step"].values.tolist()
     drawn = arrays["lines"] / 65534 * (head["hi"] - head["lo"]) + head["lo"]
     np.testing.assert_allclose(drawn[0], trace["entropy"].values[:, 0, 0], atol=1e-3)
     np.testing.assert_allclose(drawn[1], np.log(np.arange(2, 17)).mean(), atol=1e-3)
     assert cue["scale"]["chance"] == pytest.approx(0.089 * 32 / 31)
+    walls = next(e.proto.body for e in app.get("html") if "class='wall'" in e.proto.body)
+    cards = walls.split("<div class='wall'>")[1]
+    holding, of = cards.count("✓ "), cards.count("<em") - cards.count("not tested")
+    (said,) = [one.value for one in app.markdown if one.value.startswith("**Tutorials: ")]
+    assert said.startswith(f"**Tutorials: {holding} of {of} findings hold here") and "claims hold.**" in said
     assert cue["scale"]["mark"] == "published end 0.089, without its first row"  # and then 0.092, as the line stands
     head, arrays, _ = sent(app, f"{name} looks")
     drawn = arrays["lines"] / 65534 * (head["hi"] - head["lo"]) + head["lo"]
@@ -240,7 +245,7 @@ def test_a_run_of_ones_own_takes_the_place_of_a_shipped_one(nothing: Path) -> No
 def test_without_a_run_everything_can_be_trained(open_page: Open, nothing: Path) -> None:
     app = open_page("specimens")
     assert labels(app) == [
-        "Train all (about 22 minutes)",
+        "Train all 11 tutorial models (about 22 minutes)",
         "Open all cards",
         *(f"Train it here (about {n})" for n in ("2 minutes", "2 minutes", "2 minutes", "2 minutes", "3 minutes",
                                                  "2 minutes", "3 minutes", "10 seconds", "6 minutes", "10 seconds",

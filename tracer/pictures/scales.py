@@ -34,6 +34,15 @@ class Scale:
         return asdict(self)
 
 
+EVEN = "even attention"
+"""What an entropy is compared with: that of attention to all keys alike."""
+
+
+def mark_of(measure: Measure) -> str:
+    """What the value at chance of a measure is called."""
+    return EVEN if measure.name in ("entropy", "entropy_normalised") else "chance"
+
+
 def head_label(layer: int, head: int) -> str:
     """L1H4: zero-based layer and head."""
     return f"L{layer}H{head}"
@@ -64,4 +73,5 @@ def of_measure(measure: Measure, setting: Setting | None, values: ArrayLike = ()
     return Scale(
         label=measure.label, unit=measure.unit, lo=low, hi=high if high > low else low + 1.0,
         palette="change" if measure.palette == "diverging" else "score", chance=measure.at_chance(setting),
+        mark=mark_of(measure),
     )  # fmt: skip

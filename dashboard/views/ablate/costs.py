@@ -94,7 +94,7 @@ def _goes(cost: Cost, guess: float | None) -> str:
 
 
 def draw_changes(run: Run, setup: Setup, found: dict[str, Cost] | None) -> None:
-    """The change on each probe, on the main one by each replacement, with intervals; and what they say together."""
+    """The loss on each probe before and after, on the main one by each replacement, and what they say together."""
     before, given = ablation.clean(setup.opened, setup.step), ablation.batches(setup.opened)
     main, note, some = given.main(setup.mode).name, given.note, given.counted != slice(None)
     about = {
@@ -103,7 +103,8 @@ def draw_changes(run: Run, setup: Setup, found: dict[str, Cost] | None) -> None:
         + (" The loss of the tokens that count." if some else " The loss of all its tokens."),
     }
     help = "\n\n".join(f"**{probe_title(name, setup)}**: {about[name]}" for name in before)
-    st.header("Change in loss" if found else "Loss", anchor=False, help=help)
+    without = f" with and without {switches.named(setup.off)}" if found else ""
+    st.header(f"Loss{without}", anchor=False, help=help)
     changes = _by_replacement(run, setup, found[main]) if found else {}
     groups = [
         _rows(probe_title(name, setup), setup.mode, before[name], found.get(name) if found else None,

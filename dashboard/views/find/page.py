@@ -25,6 +25,7 @@ from dashboard.views.find.survey import draw_survey
 from tracer.analysis.head_roles import CHANCE, roles_in
 from tracer.measures import CONTROLS
 from tracer.measures.aliases import Head
+from tracer.pictures.scales import mark_of
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ def _answer(run: Run, trace: xr.Dataset, step: int, measure: str, by: np.ndarray
     if np.isfinite(other):
         beside.append(f"control {theme.fmt(other, known)}")
     if (chance := known.at_chance(run.about.setting)) is not None:
-        beside.append(f"chance {theme.fmt(chance, known)}")
+        beside.append(f"{mark_of(known)} {theme.fmt(chance, known)}")
     number = " ".join([theme.fmt(value, known), *([theme.unmarked(known.unit)] if known.unit else [])])
     number += f" ({', '.join(beside)})" if beside else ""
     head, roles = theme.head_label(*best), roles_in(trace, step).heads.get(best, ())

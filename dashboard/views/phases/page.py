@@ -96,7 +96,7 @@ def _draw(run: Run, compared: list[Run]) -> None:
         choosers.choose_axis()
     if run.live and rows >= FEWEST:
         st.caption("The run goes on: more records may move these dates.")
-    st.header("Every curve on one axis", anchor=False)
+    st.header("Curves by step", anchor=False)
     _draw_timeline(run, found, changed, warmup, compared)
     if training_curves.readable(run):
         asked(changes.wish(run), "Measure K-composition", key="ask_composition", at_once=changes.may_read(run),

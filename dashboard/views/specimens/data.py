@@ -21,6 +21,7 @@ from tracer.measures.setting import Setting
 from tracer.pictures import atlas, curves, pattern
 from tracer.pictures.montage import montage
 from tracer.pictures.prompt_patterns import PromptPatterns
+from tracer.pictures.scales import EVEN
 from tracer.presets import PRESETS
 from tracer.specimens.paper_verdicts import ClaimAnswer, SeedAnswer, ask, decide
 from tracer.specimens.system_figures import Outcome, outcome
@@ -194,9 +195,6 @@ def course(run: Run) -> dict[str, tuple[float, ...]]:
     return found
 
 
-UNIFORM = "all keys alike"
-
-
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs=AS_RECORDED)
 def lines(run: Run) -> Lines:
     """Entropy of every head, where heads look on average, and the losses; ValueError where the trace has no row."""
@@ -210,8 +208,8 @@ def lines(run: Run) -> Lines:
     layers = [f"layer {layer}" for layer in range(n_layers)] if n_layers > 1 else ["heads" if n_heads > 1 else "head"]
     uniform = np.full(len(steps), uniform_entropy(Setting(run.config.model.n_ctx, 0, 0)))
     packed = curves.pack(
-        steps, np.vstack([entropy.reshape(len(steps), -1).T, uniform]), [*labels, UNIFORM],
-        groups=[*(i // n_heads for i in range(len(labels))), n_layers], group_names=[*layers, UNIFORM],
+        steps, np.vstack([entropy.reshape(len(steps), -1).T, uniform]), [*labels, EVEN],
+        groups=[*(i // n_heads for i in range(len(labels))), n_layers], group_names=[*layers, EVEN],
         n_layers=n_layers,
     )  # fmt: skip
     shares = [trace[name].values.reshape(len(steps), -1).mean(axis=1) for name in ("current_token", "previous_token")]

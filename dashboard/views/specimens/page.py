@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import streamlit as st
@@ -21,7 +22,7 @@ from dashboard.views.specimens.claims import claimed
 from dashboard.views.specimens.data import LossSetting
 from dashboard.views.specimens.papers import draw_papers
 from dashboard.views.specimens.specimen_card import MINUTES, StoryPlace, draw_last_words, draw_specimen, folds, minutes
-from dashboard.views.specimens.wall import draw_wall
+from dashboard.views.specimens.wall import draw_wall, verdict_of
 from tracer.specimens.paper_results import PaperResults, results
 from tracer.specimens.paper_verdicts import ClaimAnswer
 from tracer.specimens.tutorials import CLAIMS, SPECIMENS, TRAINED, TUTORIAL, TUTORIALS
@@ -67,7 +68,7 @@ def page() -> None:
     places = _places(runs, readings, trainable)
     papers = [one for one in results() if one.name not in TUTORIALS]
     folded = [place.specimen.name for place in places if folds(place) is not None]
-    _draw_overview(runs, own, readings, papers, small, folded)
+    _draw_overview(runs, own, places, readings, papers, small, folded)
     draw_wall(places, papers)
     answer = _answer(runs)
     for i, place in enumerate(places):
@@ -155,11 +156,11 @@ def _watch(seen: list[tuple[str, str]]) -> None:
 
 
 def _draw_overview(
-    runs: Mapping[str, Run], own: Mapping[str, Run], readings: list[ClaimAnswer], papers: list[PaperResults],
-    trainable: bool, folded: list[str],
+    runs: Mapping[str, Run], own: Mapping[str, Run], places: list[StoryPlace], readings: list[ClaimAnswer],
+    papers: list[PaperResults], trainable: bool, folded: list[str],
 ) -> None:  # fmt: skip
     with st.container(key="specimen-overview"):
-        _draw_standing(readings, papers)
+        _draw_standing(places, readings, papers)
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             if trainable:
                 _draw_series(own)
@@ -199,7 +200,8 @@ def _answer(runs: Mapping[str, Run]) -> str:
 def _draw_series(runs: Mapping[str, Run]) -> None:
     """One button for all that are not trained yet, or how that stands."""
     missing = [name for name in TRAINED if name not in runs or runs[name].status not in reading.DONE]
-    what = "Train all" if len(missing) == len(TRAINED) else f"Train the missing {len(missing)}"
+    which = f"all {len(missing)}" if len(missing) == len(TRAINED) else f"the {len(missing)} missing"
+    what = f"Train {which} tutorial model{'s' * (len(missing) > 1)}"
     series = jobs.reproducing()
     if series is not None and series.alive:
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -232,23 +234,19 @@ def _stop(series: Started) -> None:
 def _of_papers(papers: list[PaperResults]) -> str:
     """How many of their claims hold."""
     verdicts = [claim["verdict"] for paper in papers for claim in paper.told["claims"]]
-    return f" Papers: {verdicts.count('holds')} of {len(verdicts)} hold." if verdicts else ""
+    return f" Papers: {verdicts.count('holds')} of {len(verdicts)} claims hold." if verdicts else ""
 
 
-def _draw_standing(readings: list[ClaimAnswer], papers: list[PaperResults]) -> None:
-    """How many claims hold, and those that do not; what is too close to tell says so on its card."""
-    tested = [one for one in readings if one.verdict != "not tested"]
-    untested = len(readings) - len(tested)
-    holding, close = ([one for one in tested if one.verdict == verdict] for verdict in ("holds", "too close to tell"))
-    failing = [one for one in tested if one.verdict not in ("holds", "too close to tell")]
-    words = (
-        [f"Tutorials: {len(holding)} of {len(tested)} tested claims hold here"]
-        if tested
-        else ["No claim is tested yet"]
-    )
-    words += [f"{len(failing)} {'does' if len(failing) == 1 else 'do'} not"] if failing else []
-    words += [f"{len(close)} {'is' if len(close) == 1 else 'are'} too close to tell"] if close else []
+def _draw_standing(places: list[StoryPlace], readings: list[ClaimAnswer], papers: list[PaperResults]) -> None:
+    """How many of the findings in sight hold, and the claims that do not."""
+    found = Counter(filter(None, map(verdict_of, places)))
+    untested, close = found.pop("not tested", 0), found["too close to tell"]
+    tested, others = found.total(), found.total() - found["holds"] - close
+    words = [f"Tutorials: {found['holds']} of {tested} findings hold here"] if tested else ["No finding is tested yet"]
+    words += [f"{others} {'does' if others == 1 else 'do'} not"] if others else []
+    words += [f"{close} {'is' if close == 1 else 'are'} too close to tell"] if close else []
     words += [f"{untested} {'is' if untested == 1 else 'are'} not tested"] if tested and untested else []
     st.markdown(f"**{', '.join(words)}.{_of_papers(papers)}**")
-    for one in failing:
-        st.markdown(claimed(one))
+    for one in readings:
+        if one.verdict not in ("holds", "too close to tell", "not tested"):
+            st.markdown(claimed(one))

@@ -88,15 +88,22 @@ def _image(kind: str, image: bytes, alt: str, below: str) -> str:
     return f"<figure><img alt='{alt}' src='{source}'><figcaption>{below}</figcaption></figure>"
 
 
+def verdict_of(place: StoryPlace) -> str | None:
+    """What its card says of its own claim, or of the checks of an exercise; None of one that says nothing of either."""
+    name = place.specimen.name
+    if name in place.outcomes:
+        own = told_for(name, place.readings)
+        return None if own is None else own.verdict
+    return reading.ran(name).came[0] if place.run is None and place.specimen.exercise else None
+
+
 def _came(place: StoryPlace) -> str:
     """The verdict of its own claim, and the numbers that it is about."""
-    name, found = place.specimen.name, place.outcomes.get(place.specimen.name)
-    if found is None and place.run is None and place.specimen.exercise:
-        return _chip(*reading.ran(name).came)
+    name, found, verdict = place.specimen.name, place.outcomes.get(place.specimen.name), verdict_of(place)
     if found is None:
-        return ""
+        return "" if verdict is None else _chip(*reading.ran(name).came)
     own = told_for(name, place.readings)
-    if own is None:
+    if own is None or verdict is None:
         return escape(_loss(found))
     others = [place.outcomes[one].loss for one in own.claim.needs if one != name and one in place.outcomes]
     if not math.isfinite(found.loss):
@@ -105,7 +112,7 @@ def _came(place: StoryPlace) -> str:
         came = f"loss {theme.fmt(others[0], 'loss')} → {theme.fmt(found.loss, 'loss')}"
     else:
         came = _entropy(found)
-    return _chip(own.verdict, own.verdict) + escape(came)
+    return _chip(verdict, verdict) + escape(came)
 
 
 def _entropy(one: Outcome) -> str:

@@ -104,9 +104,9 @@ def test_a_link_to_a_card_shows_it_open(browser, specimens, link):
         assert query(page)["cards"] == ["multi-head"] and box(card)["y"] < 200
         page.mouse.move(700, 500)
         page.mouse.wheel(0, -20_000)  # the reader is not held there
-        expect(page.get_by_text(re.compile("tested claims hold here|No claim is tested yet"))).to_be_in_viewport()
+        expect(page.get_by_text(re.compile("findings hold here|No finding is tested yet"))).to_be_in_viewport()
         settle(page)
-        expect(page.get_by_text(re.compile("tested claims hold here|No claim is tested yet"))).to_be_in_viewport()
+        expect(page.get_by_text(re.compile("findings hold here|No finding is tested yet"))).to_be_in_viewport()
 
 
 def test_the_page_is_taken_along(browser, specimens, offline):  # noqa: F811

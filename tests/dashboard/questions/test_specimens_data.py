@@ -210,8 +210,8 @@ def test_the_lines_of_a_run(n_layers: int, n_heads: int, names: list[str], make:
     n = run.config.model.n_ctx
     uniform = math.fsum(math.log(keys) for keys in range(2, n + 1)) / (n - 1)
     assert found.entropy == curves.pack(
-        [0, 5, 9], np.vstack([values["entropy"].reshape(3, -1).T, [uniform] * 3]), [*labels, "all keys alike"],
-        groups=[*np.repeat(range(n_layers), n_heads).tolist(), n_layers], group_names=[*names, "all keys alike"],
+        [0, 5, 9], np.vstack([values["entropy"].reshape(3, -1).T, [uniform] * 3]), [*labels, "even attention"],
+        groups=[*np.repeat(range(n_layers), n_heads).tolist(), n_layers], group_names=[*names, "even attention"],
         n_layers=n_layers,
     )  # fmt: skip
     shares = [values[name].mean((1, 2)) for name in ("current_token", "previous_token")]

@@ -68,7 +68,7 @@ def test_with_nothing_trained_every_card_shows_its_run(open_page: Open, nothing:
     assert (
         images.count("data:image/png;base64") == 2 * shown + 4
     )  # two heads of two exercises; on the wall, and on the cards
-    assert images.count("data:image/svg+xml") == 2 * len(TRAINABLE) + 1 and "tested claims hold here" in written(app)
+    assert images.count("data:image/svg+xml") == 2 * len(TRAINABLE) + 1 and "findings hold here" in written(app)
     wall = next(e.proto.body for e in app.get("html") if "class='wall'" in e.proto.body)
     cards = dict(re.findall(r"<a href='#([^']+)'>(.*?)</a>", wall))
     assert list(cards)[: len(SPECIMENS)] == list(SPECIMENS) and "✓ 5 of 5 checks" in cards["one-matmul"]

@@ -563,7 +563,7 @@ function makeAtlas(part) {
       turner.hidden = !hasSwitches() || !held();
       if (!focused.hidden) sayFocused(held());
       const { mode } = part.theme;
-      const notes = [scale && chanceNote({ chance: scale.chance }), isOfAllOn() && `recorded ${ALL_ON}`];
+      const notes = [scale && chanceNote(scale), isOfAllOn() && `recorded ${ALL_ON}`];
       if (scale) legend(scoreKey, scale, rampOf(scale.palette, mode), { note: notes.filter(Boolean).join(", ") });
       const [factorQ, factorK] = head.factors;
       const note = factorQ * factorK > 1 ? `brightest of ${factorQ} × ${factorK} tokens` : "";

@@ -10,11 +10,12 @@ function numberOf(value, { digits = 2, plain = false } = {}) {
   return text.replace("-", "−").replace(/^−(0\.?0*)$/, "$1");
 }
 
-/** A size in two digits, as a person writes it: 37, 0.018, 4.6e−5. */
+/** A size in two digits, as a person writes it: 37, 0.018, 0.0030, 4.6e−5. */
 function briefOf(value) {
   if (!Number.isFinite(value)) return "–";
   const near = Math.abs(value) >= 1e-3 && Math.abs(value) < 1e5;
-  const text = near ? `${+value.toPrecision(2)}` : value.toExponential(1).replace("+", "");
+  const two = Math.abs(value) < 10 ? value.toPrecision(2) : `${+value.toPrecision(2)}`;
+  const text = near ? two : value.toExponential(1).replace("+", "");
   return text.replace("-", "−");
 }
 

@@ -288,7 +288,8 @@ function makeCurves(part) {
       element("span", "", name, swatch);
     }
     if (cue.scale.chance == null) return;
-    const brief = numberOf(cue.scale.chance, { digits: 3 }).replace(/\.0+$|(\.\d*?[1-9])0+$/, "$1");
+    const digits = Math.abs(cue.scale.chance) < 0.01 ? 3 : 2;
+    const brief = numberOf(cue.scale.chance, { digits }).replace(/\.0+$|(\.\d*?[1-9])0+$/, "$1");
     element("span", "swatch chance", `${cue.scale.mark} ${brief}`, title).prepend(element("i"));
   }
   function writeTable() {

@@ -87,7 +87,7 @@ function makeHeadmap(part) {
       key.parentElement.hidden = part.cue.bare; // the one beside it has the colours
       const bent = (at) => (log ? Math.log(1 + at * (scale.hi / scale.lo - 1)) / span : at);
       const middle = log ? [Math.sqrt(scale.lo * scale.hi)] : scale.lo < 0 ? [0] : [];
-      const note = chanceNote({ chance: scale.chance });
+      const note = chanceNote(scale);
       legend(key, scale, lut, { root: bent, ticks: [scale.lo, ...middle, scale.hi], note, brief: log });
     }
   };

@@ -48,6 +48,8 @@ function makeHeatmap(part) {
   const chosen = () => head.labels.indexOf(part.cue.value);
   const isDated = () => head.changes.length > 0;
   const text = (value) => (head.log ? briefOf(value) : numberOf(value, { digits: Math.abs(value) >= 100 ? 1 : 3 }));
+  /** "update ratio" of "Where it looks (W_Q, W_K): update ratio". */
+  const what = () => part.cue.scale.label.split(": ").at(-1);
   const rowTop = (row) => layout.top + (row / rows) * layout.height;
   function describe(i) {
     const now = layout.axis.nearest(part.cue.step ?? steps[count - 1]);
@@ -109,6 +111,11 @@ function makeHeatmap(part) {
   /** Of each row that has room, or of the chosen one, beside it. */
   function drawValues(ctx, step) {
     const { theme } = part;
+    const quiet = { colour: theme.muted, font: `400 11px ${theme.sans}`, align: "left", baseline: "middle" };
+    const named = layout.left + layout.width + 8;
+    const room = root.clientWidth - named;
+    ctx.font = quiet.font;
+    if (sidesOfTimeline(root.clientWidth)) writeText(ctx, clipped(ctx, what(), room), named, layout.top - 8, quiet);
     for (let row = 0; row < rows; row++) {
       const isChosen = shown[row] === chosen();
       if (layout.row < 10 && !isChosen) continue;

@@ -17,7 +17,7 @@ FORMED = {"previous_item": 0.7, "match": 0.9, "copied": 0.7}
 """A part is there from the record on after which it is never again below this."""
 STRAIGHT = 0.75
 """How long a loss that falls by a straight line takes from 1.25 to 0.8 of ln 2, beside from 0.8 to 0.2 of it."""
-THIRD = 1 / 3
+THIRD = 0.333
 """The same of a part that rises by a straight line: to a fifth of its way, beside from there to four fifths."""
 
 model = tracer.ModelConfig(n_layers=2, n_heads=8, d_model=64, n_ctx=5, positions="rotary", norm="layer", norm_eps=1e-5)
@@ -149,6 +149,13 @@ def on_rows(runs, **which):
     return right_share(runs["all-heads"].model(), fixed(FewShot, **which))
 
 
+def drawn(runs):
+    """The losses from where they are below 2 nats, a little above a guess of the label."""
+    curves = {"nothing held": curve(runs["one-head"], "said_loss")}
+    curves |= {f"{part} held": curve(runs[name], "said_loss") for name, part in EACH.items()}
+    return {label: (steps[loss < 2], loss[loss < 2]) for label, (steps, loss) in curves.items()}
+
+
 SUBCIRCUITS = (
     "By clamping subsets of activations throughout training, we then identify three underlying subcircuits that "
     "interact to drive IH formation, yielding the phase change."
@@ -267,12 +274,8 @@ paper = tracer.Paper(
         ),
     ),
     chart=tracer.PaperChart(
-        "With nothing held the loss rests at saying either label; with any part held it does not.",
-        ("one-head", "a", "b", "c"),
-        lambda runs: {
-            label: tuple(x[curve(runs[name], "said_loss")[1] <= 1.6] for x in curve(runs[name], "said_loss"))
-            for name, label in {"one-head": "nothing held"}.items() | {n: f"{p} held" for n, p in EACH.items()}.items()
-        },
-        "loss with what is held, nats", levels={"either label": EITHER},
+        "With nothing held the loss rests at saying either label. With B or C held it falls at once, with A held "
+        "after a rest at guessing a label.", ("one-head", *EACH), drawn, "loss with what is held, nats",
+        levels={"a label": float(np.log(FewShot.labels)), "either label of the row": EITHER},
     ),
 )  # fmt: skip

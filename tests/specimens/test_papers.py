@@ -72,7 +72,7 @@ def test_what_a_folder_may_not_be(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError,
         match="there is no paper 'nobody'; there are: bietti, edelman, grokking, kawata, logits, many-eyes, "
-        "many-heads, olsson, one-head, one-matmul, post-norm, sinks, or a folder, as ./nobody",
+        "many-heads, olsson, one-head, one-matmul, post-norm, singh, sinks, or a folder, as ./nobody",
     ):
         load("nobody")
     with pytest.raises(ValueError, match="is no folder: a paper is a folder with a paper.py"):

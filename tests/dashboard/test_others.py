@@ -135,7 +135,7 @@ def test_a_loss_of_nobody_knows_what_has_no_unit(elsewhere: Path, open_page: Ope
     app = open_page("training", run="patches")
     assert sent(app, "loss")[2]["scale"]["unit"] == "" and sent(app, "loss")[2]["scale"]["chance"] is None
     assert "its own training loop computes" in written(app) and "perplexity" not in written(app).lower()
-    assert [s.value for s in app.header] == ["Attention entropy of every head", "Loss", "Learning rate"]
+    assert [s.value for s in app.header] == ["Loss", "Attention entropy of every head", "Learning rate"]
     gpt = open_page("training", run="gpt")
     assert sent(gpt, "loss")[2]["scale"]["chance"] == pytest.approx(np.log(60))
     assert "Not measured in this run:" in written(gpt) and "held-out text" not in written(gpt)

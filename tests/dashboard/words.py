@@ -47,7 +47,7 @@ def captions(app: AppTest) -> str:
 
 def facts(app: AppTest) -> list[str]:
     """Of Training, what the line of each run says."""
-    return [caption.value for caption in app.caption if " · " in caption.value and "loss " in caption.value]
+    return [caption.value for caption in app.caption if " · " in caption.value and "loss " in caption.value.lower()]
 
 
 def labels(app: AppTest) -> list[str]:

@@ -75,6 +75,7 @@ def one_by_one(model: Any, sets: list, mode: str = "zero", **how: Any) -> Tensor
     sink=st.sampled_from(["none", "none", "zero", "learned"]),
     smear=st.sampled_from(["none", "none", "keys", "queries"]),
     attn_softcap=st.sampled_from([None, None, 0.5]),
+    attn_gate=st.booleans(),
     mode=st.sampled_from(MODES),
     frozen=st.booleans(),
     wide=st.booleans(),

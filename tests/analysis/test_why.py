@@ -40,6 +40,7 @@ CONFIGS = {
     "shortformer": replace(BASE, positions="shortformer"),
     "rotary": replace(BASE, positions="rotary", mlp_hidden=(24,)),
     "q and k normed, then turned": replace(BASE, qk_norm=True, positions="rotary"),
+    "gate": replace(BASE, attn_gate=True, mlp_hidden=(24,)),
     "no W_O": replace(BASE, attn_out=False),
     "scaled by d_model": replace(BASE, attn_scale="d_model", positions="sinusoidal"),
 }
@@ -124,8 +125,9 @@ def test_what_is_the_same_at_every_key_is_told_apart(name: str, cancelling: list
     np.testing.assert_allclose(found.above.sel(key_source=cancelling), 0, atol=1e-12)
 
 
-def test_a_part_of_a_head_is_a_sum_over_what_it_read() -> None:
-    model = built(CONFIGS["rotary"])
+@pytest.mark.parametrize("name", ["rotary", "gate"])
+def test_a_part_of_a_head_is_a_sum_over_what_it_read(name: str) -> None:
+    model = built(CONFIGS[name])
     found = read_pass(model, TOKENS)
     one = cell(found, 2, 1, 6, 3)
     here = found.stream.layers[2]
@@ -199,7 +201,7 @@ def test_the_estimate_is_the_row_less_the_entries_and_exact_without_norms() -> N
     np.testing.assert_allclose(found.estimate, torch.tensor(left, dtype=torch.float64).softmax(-1), atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["layer norm, MLP, b_O", "rotary"])
+@pytest.mark.parametrize("name", ["layer norm, MLP, b_O", "rotary", "gate"])
 def test_what_cells_move_sums_to_what_the_head_adds(name: str) -> None:
     model = built(CONFIGS[name])
     found = read_pass(model, TOKENS)

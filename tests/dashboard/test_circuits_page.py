@@ -61,13 +61,13 @@ def model_of(run: Run, step: int | None = None) -> Transformer:
 
 @pytest.fixture(scope="module")
 def specimens(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of two-step runs: one layer, heads without W_O, smeared keys."""
+    """A folder of two-step runs: one layer, heads without W_O, smeared keys with an output gate."""
     folder, toy = tmp_path_factory.mktemp("circuits"), PRESETS["induction"].config
     record = replace(toy.record, every=1, snapshot_every=1, val_rows=1, repeat_rows=2, text_prompts=1, repeat_prompts=1)
     kinds: dict[str, dict[str, Any]] = {
         "one": {"n_layers": 1, "mlp_hidden": (16,)},
         "bare": {"attn_out": False},
-        "smeared": {"smear": "keys"},
+        "smeared": {"smear": "keys", "attn_gate": True},
     }
     for name, changes in kinds.items():
         train(replace(
@@ -291,12 +291,17 @@ def test_smeared_keys_are_said_where_w_q_and_w_k_are_read(
 ) -> None:
     monkeypatch.chdir(specimens)
     said = "smear=keys: W_Q and W_K are read here as for one token. Each attention score mixes the keys of two"
-    app = open_page("circuits", run="smeared", prompt=PROMPT)
-    assert captions(app).count(said) == 2 and {"composition", "words_looks"} <= was_drawn(app)
+    app, gated = open_page("circuits", run="smeared", prompt=PROMPT), "attn_gate=True: W_V W_O is read here before"
+    assert (
+        captions(app).count(said) == 2
+        and captions(app).count(gated) == 3
+        and {"composition", "words_looks"} <= was_drawn(app)
+    )
     app.segmented_control(key="into_box").set_value("v").run()
     assert captions(app).count(said) == 1
     monkeypatch.chdir(workplace)
-    assert "smear=" not in captions(open_page("circuits", run="tiny", step=20))
+    plain = captions(open_page("circuits", run="tiny", step=20))
+    assert "smear=" not in plain and "attn_gate=" not in plain
 
 
 def test_heads_without_w_o(open_page: Open, specimens: Path, monkeypatch: pytest.MonkeyPatch, workplace: Path) -> None:

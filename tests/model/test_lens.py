@@ -30,6 +30,7 @@ SUMS: dict[str, dict[str, Any]] = {
     "q and k normed": {"qk_norm": True},
     "sink": {"sink": "learned"},
     "soft cap": {"attn_softcap": 0.5},
+    "gate": {"attn_gate": True},
 }
 
 
@@ -69,7 +70,8 @@ def test_head_results(name: str) -> None:
     assert labels == [f"L{layer}H{head}" for layer in (0, 1) for head in range(4)]
     for layer, block in enumerate(model.blocks):
         assert block.attn.W_O is not None and block.attn.b_O is not None
-        by_hand = torch.stack([cache["z", layer][:, :, head] @ block.attn.W_O[head] for head in range(4)])
+        gate = cache.cache_dict.get(f"blocks.{layer}.attn.hook_gate", torch.ones(1))
+        by_hand = torch.stack([(cache["z", layer] * gate)[:, :, head] @ block.attn.W_O[head] for head in range(4)])
         assert (results[4 * layer : 4 * layer + 4] - by_hand).abs().max() < 1e-12
         assert (by_hand.sum(0) + block.attn.b_O - cache["attn_out", layer]).abs().max() < 1e-12
 

@@ -23,7 +23,7 @@ SIZES: dict[str, Any] = {"n_layers": 2, "n_heads": 3, "d_model": 24, "n_ctx": 12
         {"qk_norm": True}, {"qk_norm": True, "positions": "rotary", "norm_gain": False},
         {"attn_out": False}, {"attn_out_bias": True, "norm": "layer"},
         {"smear": "keys", "positions": "rotary", "qk_norm": True}, {"smear": "queries", "positions": "shortformer"},
-        {"attn_softcap": 0.5},
+        {"attn_softcap": 0.5}, {"attn_gate": True, "attn_out_bias": True}, {"attn_gate": True, "attn_out": False},
     ],
     ids=str,
 )  # fmt: skip

@@ -15,7 +15,7 @@ CONFIGS |= {
     "tied": ModelConfig(d_vocab=40, tie_embeddings=True, positions="rotary", mlp_hidden=(16, 8)),
     "bare": ModelConfig(d_vocab=40, norm="layer", norm_gain=False, positions="none", attn_out=False, mlp_hidden=(9,)),
     "normed q and k": ModelConfig(d_vocab=40, qk_norm=True, d_head=12, norm="layer"),
-    "sink": ModelConfig(d_vocab=40, sink="learned", attn_softcap=30),
+    "sink": ModelConfig(d_vocab=40, sink="learned", attn_softcap=30, attn_gate=True),
     "smeared": ModelConfig(d_vocab=40, smear="queries"),
     "shortformer": ModelConfig(d_vocab=40, positions="shortformer", d_head=128, final_norm=False, unembed_hidden=(7,)),
 }

@@ -1,6 +1,7 @@
 """A `tracer.Transformer` in somebody's own loop: its weights are kept, and every page can run it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ from tracer.store.check import check
 CONFIG = ModelConfig(n_layers=2, n_heads=2, d_model=16, n_ctx=12, d_vocab=20, positions="rotary", mlp_hidden=(24,))
 
 
-def watched(steps: int = 3, **options: Any) -> tuple[Run, tracer.Transformer]:
+def watched(steps: int = 3, config: ModelConfig = CONFIG, **options: Any) -> tuple[Run, tracer.Transformer]:
     torch.manual_seed(0)
-    model = tracer.Transformer(CONFIG, seed=4)
+    model = tracer.Transformer(config, seed=4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with tracer.watch(model, run="own", every=1, **options) as recorder:
         for _ in range(steps):
@@ -45,7 +46,7 @@ def test_its_weights_are_kept_and_run(here: Path) -> None:
 
 
 def test_it_is_ablated_over_training(here: Path) -> None:
-    run, _ = watched()
+    run, _ = watched(config=replace(CONFIG, attn_gate=True))
     swept = tracer.sweep_run(run, modes=("zero",))
     assert swept.sizes["step"] == 4 and bool(swept["effect"].notnull().all())
 

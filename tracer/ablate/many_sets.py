@@ -214,6 +214,7 @@ def split(config: ModelConfig, pos: int, *, batch: int, draws: int, frozen: bool
     kept = config.n_layers * pos * (2 * config.d_model + (1 + draws) * heads)
     pattern = 4 * config.n_heads * pos**2 if frozen else 0
     state = pos * (3 * config.d_model + max(6 * heads + config.d_model, 2 * config.d_model + 3 * hidden))
+    state += pos * 2 * heads * config.attn_gate
     row = 2 * (config.d_vocab or 0) + 3 * max(config.unembed_hidden, default=0)
     sequence, variant, logits = (itemsize * n for n in (kept + pattern, state, row))
     least = max(4 * sequence, 2 * variant, 4 * logits)

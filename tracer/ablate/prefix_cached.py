@@ -1,8 +1,9 @@
 """A clean run, and every set of heads' way from there to the end.
 
 1. The clean pass keeps what enters each block, the heads' z and what they write.
-2. A set of heads begins at its first layer: a replacement z' changes what is written there by (z' - z) W_O. From there
-   on every block runs for all sets together; sets that begin alike are one state until they part.
+2. A set of heads begins at its first layer: a replacement z' changes what is written there by (z' - z) W_O, gated where
+   there is a gate. From there on every block runs for all sets together; sets that begin alike are one state until they
+   part.
 3. Only the positions that are read go through the last block's MLP.
 4. Replacements come from clean runs, too: of a reference batch, whose sum, or the rows that are drawn, are kept.
 """
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
-from einops import einsum
+from einops import einsum, rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -61,7 +62,7 @@ def clean_run(
     (x, attn_pos), kept = model.start(tokens), []
     for block in model.blocks:
         z = block.attn.heads(block.attn_in(x), attn_pos, tokens)
-        kept.append(Kept(x, z, block.attn.write(z)))
+        kept.append(Kept(x, z, block.write(x, z)))
         x = block.finish(x, kept[-1].attn_out)
     return kept, x
 
@@ -128,11 +129,11 @@ class PrefixCachedForward:
             z[rows, :, :, head] = self.replacement(layer, head, draw, self.kept[layer].z[:, :, head])
         if layer == self.model.n_layers - 1:
             x, z = self._read(x), self._read(z)
-        return x, self.model.blocks[layer].attn.write(z.flatten(0, 1)).unflatten(0, z.shape[:2])
+        return x, self.model.blocks[layer].write(x.flatten(0, 1), z.flatten(0, 1)).unflatten(0, z.shape[:2])
 
     def _bear(self, layer: int, states: list[Variant]) -> tuple[Tensor, Tensor]:
         """The same where this layer is the first to lose heads: from the clean run."""
-        attn, clean = self.model.blocks[layer].attn, self.kept[layer]
+        block, clean = self.model.blocks[layer], self.kept[layer]
         x, out = clean.x[None], clean.attn_out[None]
         if not self.model.config.residual:  # what is left may be nothing, which a difference would miss by its rounding
             n = (len(states), -1, -1, -1)
@@ -142,7 +143,10 @@ class PrefixCachedForward:
         change = torch.stack([self.replacement(layer, head, draw, z) - z for z, head, draw in parts])
         if layer == self.model.n_layers - 1:
             x, out, change = self._read(x), self._read(out), self._read(change)
-        W_O = attn.W_O
+        if (gate := block.gate(x[0])) is not None:
+            of_members = gate[:, :, [head for head, _ in members]]
+            change = change * rearrange(of_members, "batch pos member d -> member batch pos d")
+        W_O = block.attn.W_O
         if W_O is None:  # a head writes its own columns
             W_O = torch.eye(out.shape[-1], dtype=out.dtype, device=out.device).unflatten(0, clean.z.shape[2:])
         W_O = W_O[[head for head, _ in members]]

@@ -130,21 +130,23 @@ def head_jobs(model: HeadModel, survey: xr.Dataset, layer: int, head: int, *, mo
 def _outputs(
     model: Any, tokens: Int[Tensor, "row pos"], layer: int, head: int, row: np.ndarray, query: np.ndarray
 ) -> tuple[Float[Tensor, "look d_head"], Float[np.ndarray, " look"]]:
-    """z of each look, and the rise of its next token's loss with the head switched off."""
+    """z of each look (gated, in models of ours), and the rise of its next token's loss with the head switched off."""
     tap, n, tokens = z_tap(layer), tokens.shape[1], tokens.to(device_of(model))
+    gate = tap.replace("hook_z", "hook_gate")
     rows, place = np.unique(row, return_inverse=True)
     at_once = max(1, LOGITS // (model.d_vocab * n))
     z: list[Tensor] = [torch.empty(0)] * len(row)
     costs = np.full(len(row), np.nan)
     for begin in range(0, len(rows), at_once):
         part = tokens[rows[begin : begin + at_once]]
-        with recording(tap) as seen:
+        with recording(tap, gate) as seen:
             on = per_token_loss(model(part), part)
         with applied([Edit(tap, (head,))]):
             off = per_token_loss(model(part), part)
         for look in np.flatnonzero((place >= begin) & (place < begin + at_once)):
             at = place[look] - begin, query[look]
-            z[look] = seen[tap][at[0], at[1], head].double().cpu()
+            behind = seen[tap][at[0], at[1], head] * (seen[gate][at[0], at[1], head] if gate in seen else 1)
+            z[look] = behind.double().cpu()
             if at[1] < n - 1:
                 costs[look] = float(off[at] - on[at])
     return torch.stack(z), costs

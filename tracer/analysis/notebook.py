@@ -125,7 +125,8 @@ def run_file(
     row = _tensor(tokens, model)
     with zeroed(model, row, off):
         found = look(model, row)
-        norms = read_norms(model, row) if isinstance(model, Transformer) else None
+        sized = isinstance(model, Transformer) and not run.why_not("value_norms")
+        norms = read_norms(model, row) if sized else None
     shown = found.patterns(strings, list(about.layers), off=off)
     says = foretold_by(found, row, about.d_vocab)
     whole = foretold_by(look(model, row), row, about.d_vocab) if off and says is not None else None

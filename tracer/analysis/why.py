@@ -229,8 +229,9 @@ def _carriers(
     out, here = found.stream.layers[earlier], found.stream.layers[layer]
     with torch.enable_grad():  # it is linear: the gradient of what arrives is what each number is multiplied with
         z = torch.zeros_like(out.weights.W_O[..., 0]).requires_grad_()
+        gated = out.gated(z[None, None], [position])
         part = out.written(
-            einsum(z, out.weights.W_O, "head d, head d d_model -> head d_model")[:, None, None], [position]
+            einsum(gated, out.weights.W_O, "batch pos head d, head d d_model -> head batch pos d_model"), [position]
         )
         arrived = here.read(into, head, part, [position]).sum((0, 1, 2)) @ wanted.to(z)
     return torch.autograd.grad(arrived, z)[0]

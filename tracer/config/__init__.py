@@ -41,7 +41,7 @@ class InitConfig:
     pos: Init = 1.0
     """W_pos."""
     attn: Init = "fan_in"
-    """W_Q, W_K, W_V and W_O."""
+    """W_Q, W_K, W_V, W_O and W_gate."""
     mlp: Init = "linear"
     """Every matrix and bias of the MLPs."""
     unembed: Init = "fan_in"
@@ -98,6 +98,9 @@ class ModelConfig:
     Olsson et al. 2022) and that begins at one half, after the norm of qk_norm and before rotary positions. The first
     token's stays as it is. The weight behind the share, a_smear, is decayed like other weights, which pulls the share
     to one half."""
+    attn_gate: bool = False
+    """What each head gives is multiplied, number by number, by sigmoid(x W_gate) of the query's own token before W_O
+    (Qiu et al. 2025; Qwen3-Next). Whatever reads W_V W_O, or z, reads it before the gate."""
     attn_out: bool = True
     """W_O; without it the concatenated heads are the output, so n_heads * d_head must equal d_model."""
     attn_out_bias: bool = False

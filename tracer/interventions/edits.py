@@ -26,7 +26,7 @@ from tracer.heads.call import AttentionCall, Visitor
 HEAD_AXIS = {"hook_pattern": 1, "hook_attn_scores": 1} | dict.fromkeys(
     (
         "hook_q", "hook_k", "hook_v", "hook_z", "hook_normed_q", "hook_normed_k", "hook_rot_q", "hook_rot_k",
-        "hook_smeared_q", "hook_smeared_k", "hook_result",
+        "hook_smeared_q", "hook_smeared_k", "hook_gate", "hook_result",
     ), 2,
 )  # fmt: skip
 """The axis of an activation that counts heads, by the last part of the tap's name."""

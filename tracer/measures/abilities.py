@@ -29,6 +29,7 @@ SEVERED = "residual=False: each layer replaces the stream"
 BARE = "attn_out=False: heads write side by side, without W_O"
 OPENED = "its steps are weights that were downloaded or saved, and nothing was trained here"
 SMEARED = "smear={}: each is mixed with that of the token before; this reading knows no such mixture."
+GATED = "attn_gate=True: each query scales what it reads, so the values at a key have no one length."
 ALONE = "One layer: there is no earlier head to read."
 
 
@@ -41,6 +42,8 @@ def of_ours(model: ModelConfig) -> Reasons:
     }  # fmt: skip
     if bound:
         found["entropy_bound"] = bound
+    if model.attn_gate:
+        found["value_norms"] = GATED
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from einops import einsum
 from torch import Tensor
 
 from tracer.config import ModelConfig
@@ -37,7 +38,18 @@ class Cache(ActivationCache):
     def stack_head_results(self, *args: Any, **kwargs: Any) -> Any:
         if not self.model.config.attn_out:
             raise ValueError("stack_head_results needs W_O; without it a head writes hook_z to its own columns")
+        self._gate_results()
         return super().stack_head_results(*args, **kwargs)
+
+    def compute_head_results(self) -> None:
+        self._gate_results()
+        super().compute_head_results()
+
+    def _gate_results(self) -> None:
+        """Results behind the output gate, which transformer-lens's own, z W_O, would leave out."""
+        for layer, block in enumerate(self.model.blocks if self.model.config.attn_gate else ()):
+            z = self["z", layer] * self["gate", layer, "attn"]
+            self.cache_dict[f"blocks.{layer}.attn.hook_result"] = einsum(z, block.attn.W_O, "... h d, h d m -> ... h m")
 
     def accumulated_resid(self, *args: Any, **kwargs: Any) -> Any:
         self._refuse_unless_sum("accumulated_resid")

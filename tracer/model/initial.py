@@ -44,3 +44,6 @@ def init_weights(model: Any, seed: int) -> None:
             fill_mlp(cast(FeedForward, model.unembed))
         elif not model.config.tie_embeddings:
             fill(cast(Unembed, model.unembed).W_U, init.unembed, model.config.d_model)
+        for block in model.blocks:  # last, so that all other weights are those of the model without a gate
+            if block.attn.W_gate is not None:
+                fill(block.attn.W_gate, init.attn, model.config.d_model)

@@ -46,6 +46,9 @@ class Norm(nn.Module):
         return self.hook_normalized(x)
 
 
+PROJECT = "batch pos d_model, head d_model d_head -> batch pos head d_head"
+
+
 class CausalAttention(nn.Module):
     """Causal multi-head attention: softmax(q k^T * scale) v, concatenated, through W_O when there is one.
 
@@ -55,6 +58,8 @@ class CausalAttention(nn.Module):
     Smeared keys (Olsson et al. 2022): k_j <- s k_j + (1 - s) k_{j-1}, s = sigmoid(a_smear) of each head, the first key
     as it is; or the same of queries. They are mixed before rotary positions turn them, so that contents are mixed and
     each key keeps its own position. Olsson et al. used no rotary positions, so theirs do not say.
+
+    With an output gate (Qiu et al. 2025), z meets W_O times sigmoid(x W_gate), number by number; z itself is as it was.
     """
 
     rotation: Tensor
@@ -66,6 +71,9 @@ class CausalAttention(nn.Module):
         self.W_Q, self.W_K, self.W_V = (nn.Parameter(torch.empty(shape)) for _ in range(3))
         self.W_O = nn.Parameter(torch.empty(shape[0], shape[2], shape[1])) if config.attn_out else None
         self.b_O = nn.Parameter(torch.zeros(config.d_model)) if config.attn_out_bias else None
+        self.W_gate = nn.Parameter(torch.empty(shape)) if config.attn_gate else None
+        if config.attn_gate:
+            self.hook_gate = Tap()
         self.hook_q, self.hook_k, self.hook_v, self.hook_z = Tap(), Tap(), Tap(), Tap()
         self.hook_attn_scores, self.hook_pattern = Tap(), Tap()
         self.q_norm, self.k_norm = (Norm(config, of_heads=True) if config.qk_norm else None for _ in range(2))
@@ -88,7 +96,7 @@ class CausalAttention(nn.Module):
         self, x: Float[Tensor, "batch pos d_model"], pos_embed: Float[Tensor, "batch pos d_model"] | None = None,
         tokens: Int[Tensor, "batch pos"] | None = None,
     ) -> Float[Tensor, "batch pos d_model"]:  # fmt: skip
-        return self.write(self.heads(x, pos_embed, tokens))
+        return self.write(self.heads(x, pos_embed, tokens), self.gate(x))
 
     def heads(
         self, x: Float[Tensor, "batch pos d_model"], pos_embed: Float[Tensor, "batch pos d_model"] | None = None,
@@ -96,10 +104,9 @@ class CausalAttention(nn.Module):
     ) -> Float[Tensor, "batch pos head d_head"]:  # fmt: skip
         """What each head read, before it writes: z. `tokens`: what the model reads, for clamps that ask."""
         x_qk = x if pos_embed is None else x + pos_embed
-        project = "batch pos d_model, head d_model d_head -> batch pos head d_head"
-        q = self.hook_q(einsum(x_qk, self.W_Q, project))
-        k = self.hook_k(einsum(x_qk, self.W_K, project))
-        v = self.hook_v(einsum(x, self.W_V, project))
+        q = self.hook_q(einsum(x_qk, self.W_Q, PROJECT))
+        k = self.hook_k(einsum(x_qk, self.W_K, PROJECT))
+        v = self.hook_v(einsum(x, self.W_V, PROJECT))
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.hook_normed_q(self.q_norm(q)), self.hook_normed_k(self.k_norm(k))
         if self.smeared == "q":
@@ -128,8 +135,15 @@ class CausalAttention(nn.Module):
             found[self.smeared] = self.a_smear.detach().sigmoid()
         return found
 
-    def write(self, z: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos d_model"]:
+    def gate(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos head d_head"] | None:
+        """What z is multiplied by before W_O, between 0 and 1; None where there is no gate."""
+        return None if self.W_gate is None else self.hook_gate(einsum(x, self.W_gate, PROJECT).sigmoid())
+
+    def write(
+        self, z: Float[Tensor, "batch pos head d_head"], gate: Float[Tensor, "batch pos head d_head"] | None
+    ) -> Float[Tensor, "batch pos d_model"]:
         """The sum of what the heads write, or their outputs side by side."""
+        z = z if gate is None else z * gate
         if self.W_O is None:
             return rearrange(z, "batch pos head d_head -> batch pos (head d_head)")
         out = einsum(z, self.W_O, "batch pos head d_head, head d_head d_model -> batch pos d_model")
@@ -270,6 +284,16 @@ class Block(nn.Module):
     def attn_in(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
         """What the heads read of the stream."""
         return self.ln1(x) if self.ln1 and self.pre else x
+
+    def write(
+        self, x: Float[Tensor, "batch pos d_model"], z: Float[Tensor, "batch pos head d_head"]
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """From what entered the block, and z, to what its heads write: each position by itself."""
+        return self.attn.write(z, self.gate(x))
+
+    def gate(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos head d_head"] | None:
+        """What z is multiplied by, from what entered the block; None where there is no gate."""
+        return None if self.attn.W_gate is None else self.attn.gate(self.attn_in(x))
 
     def finish(
         self, x: Float[Tensor, "batch pos d_model"], attn_out: Float[Tensor, "batch pos d_model"]

@@ -146,7 +146,7 @@ class AttentionPass:
                 scales.append(scale[:, at])
         through = W_O @ self._W(into)[head]
         found = einsum(
-            sender.gated(sender.z)[:, at], through, "batch pos head d, head d d_head -> head batch pos d_head"
+            sender.gated(sender.z[:, at], at), through, "batch pos head d, head d d_head -> head batch pos d_head"
         )
         for scale in scales:
             found = found / scale
@@ -182,9 +182,11 @@ class AttentionPass:
 
     # What it writes.
 
-    def gated(self, z: Float[Tensor, "batch pos head d_value"]) -> Float[Tensor, "batch pos head d_value"]:
-        """As it meets W_O."""
-        return z if self.gate is None else z * self.gate
+    def gated(
+        self, z: Float[Tensor, "#batch pos head d_value"], at: At = slice(None)
+    ) -> Float[Tensor, "batch pos head d_value"]:
+        """z at some positions, as it meets W_O."""
+        return z if self.gate is None else z * self.gate[:, at]
 
     @cached_property
     def _sum(self) -> Float[Tensor, "batch pos d_model"]:
@@ -205,7 +207,9 @@ class AttentionPass:
     def heads_out(self, at: At = slice(None)) -> Float[Tensor, "head batch pos d_model"]:
         """What each head adds to the stream."""
         out = einsum(
-            self.gated(self.z)[:, at], self.weights.W_O, "batch pos head d, head d d_model -> head batch pos d_model"
+            self.gated(self.z[:, at], at),
+            self.weights.W_O,
+            "batch pos head d, head d d_model -> head batch pos d_model",
         )
         return self.written(out, at)
 

@@ -207,7 +207,9 @@ class Transformer(HookedRootModule):
         if self.why_no_stream:
             raise ValueError(self.why_no_stream)
         shortformer = self.config.positions == "shortformer"
-        names = ("hook_embed", "hook_pos_embed", "hook_resid_pre", "hook_z", "hook_mlp_out", "hook_resid_post")
+        names = (
+            "hook_embed", "hook_pos_embed", "hook_resid_pre", "hook_z", "hook_gate", "hook_mlp_out", "hook_resid_post"
+        )  # fmt: skip
         with recording(*names) as seen:
             logits = self(tokens)
         pos, layers = seen.get("hook_pos_embed"), []
@@ -218,7 +220,7 @@ class Transformer(HookedRootModule):
                 turns = torch.cat([cos, cos], -1)[None], torch.cat([sin, sin], -1)[None]
             layers.append(AttentionPass(
                 self.attention_weights(i), seen[f"blocks.{i}.hook_resid_pre"], seen[f"blocks.{i}.attn.hook_z"], turns,
-                pos if shortformer else None,
+                pos if shortformer else None, gate=seen.get(f"blocks.{i}.attn.hook_gate"),
             ))  # fmt: skip
         return ResidualStream(
             tokens, seen["hook_embed"], None if shortformer else pos, tuple(layers),
@@ -304,7 +306,7 @@ class Transformer(HookedRootModule):
 
     @property
     def OV(self) -> FactoredMatrix:
-        """W_V W_O of every head, [layer head d_model d_model], factored: `OV.AB` is the product."""
+        """W_V W_O of every head, [layer head d_model d_model], factored: `OV.AB` is the product; before any gate."""
         return FactoredMatrix(self.W_V, self.W_O)
 
     @property

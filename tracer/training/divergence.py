@@ -89,7 +89,7 @@ def _magnitudes(name: str, tensor: Tensor) -> list[tuple[int | None, float]]:
     if suffix == "hook_attn_scores":
         magnitude = torch.where(magnitude == -torch.inf, 0.0, magnitude)
     magnitude = magnitude.abs()
-    axis = HEAD_AXIS.get(suffix, 0 if suffix in ("W_Q", "W_K", "W_V", "W_O") else None)
+    axis = HEAD_AXIS.get(suffix, 0 if suffix in ("W_Q", "W_K", "W_V", "W_O", "W_gate") else None)
     if axis is None:
         return [(None, _max(magnitude))]
     return [(head, _max(part)) for head, part in enumerate(magnitude.unbind(axis))]

@@ -341,4 +341,4 @@ def _read(model: Transformer, tokens: Tensor) -> Read:
 def _logits(model: Transformer, x: Tensor, z: Tensor, at: slice) -> Float[Tensor, "batch pos d_vocab"]:
     """The logits at these positions: from the last block's heads on, each goes by itself."""
     last = model.blocks[-1]
-    return model.logits(last.finish(x[:, at], last.attn.write(z[:, at])))
+    return model.logits(last.finish(x[:, at], last.write(x[:, at], z[:, at])))

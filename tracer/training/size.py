@@ -10,7 +10,7 @@ def n_params(config: ModelConfig) -> int:
     d, vocab = config.d_model, config.d_vocab
     assert vocab is not None
     norm = d * config.norm_gain * {"none": 0, "rms": 1, "layer": 2}[config.norm]
-    block = d * config.n_heads * config.head_width * (3 + config.attn_out) + d * config.attn_out_bias
+    block = d * config.n_heads * config.head_width * (3 + config.attn_out + config.attn_gate) + d * config.attn_out_bias
     block += 2 * config.head_width * config.norm_gain * config.qk_norm
     block += config.n_heads * ((config.sink == "learned") + (config.smear != "none"))
     block += norm * (1 + bool(config.mlp_hidden)) + _mlp(d, config.mlp_hidden, d) * bool(config.mlp_hidden)

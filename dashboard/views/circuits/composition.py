@@ -67,6 +67,7 @@ def draw_composition(
     into = state.read().into
     if into != "v":
         headings.say_smeared(run)
+    headings.say_gated(run)
     found = _compared(run, step, tuple(kind for kind in KINDS if kind == into or not ablation.is_large(run)))
     with answered:
         draw_answer(answer(found, into, head))
@@ -145,6 +146,7 @@ def draw_copying(
         st.caption(why_not)
         return
     st.caption("1: makes the model say what it looks at; 0: as random heads; −1: less likely.")
+    headings.say_gated(run)
     found = circuits.copying(run, step)
     if answered is not None and (best := head_scores.top_head(found.scores)) is not None:
         score, mean, sd = (theme.fmt(float(one), "share") for one in (found.scores[best], found.mean, found.sd))

@@ -28,6 +28,7 @@ SMEARED = (
     "smear={}: W_Q and W_K are read here as for one token. Each attention score mixes the {} of two: a token and the "
     "one before it."
 )
+GATED = "attn_gate=True: W_V W_O is read here before the gate, which each query opens and closes for itself."
 NORMS = "Each norm divides by its mean scale; positions are left out, rotary ones too."
 COMPOSITION = """
 **Which earlier head’s output does a later head use?** The thicker a line, the more of what the earlier head writes is
@@ -179,6 +180,12 @@ def say_smeared(run: Run) -> None:
     """A caption beside a reading of W_Q and W_K, where keys or queries are smeared."""
     if run.can("recipe") and (smear := run.config.model.smear) != "none":
         st.caption(SMEARED.format(smear, smear))
+
+
+def say_gated(run: Run) -> None:
+    """A caption beside a reading of W_V W_O, where what a head gives passes a gate."""
+    if run.can("recipe") and run.config.model.attn_gate:
+        st.caption(GATED)
 
 
 def heading(title: str, about: str, key: str, link: Callable[[], None] | None = None) -> None:

@@ -37,6 +37,7 @@ def draw_words(run: Run, step: int, head: Head, why_not: str) -> None:
         f"{found.copied:.1%} of all tokens raise their own logit most; at chance {1 / d_vocab:.2%}."
     )
     headings.say_smeared(run)
+    headings.say_gated(run)
 
     copied = "OV: tokens that raise themselves most" if found.copies else "No token raises itself most."
     lists = [

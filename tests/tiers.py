@@ -24,7 +24,7 @@ PARTS = (
     "ablate", "analysis", "data", "export", "heads", "hooks", "huggingface", "interventions", "measures", "model",
     "store.trace_layout", "tracking", "training.first_order", "training.head_score",
     "training.job", "training.loop", "training.optim", "training.own_loss", "training.probe_recorder",
-    "training.qk_clip", "watching",
+    "training.qk_clip", "training.sigma_reparam", "watching",
 )  # fmt: skip
 FIRST_ALONE = {
     "browser", "cli", "dashboard", "diagnosis", "export", "pictures", "questions", "site", "specimens", "store",

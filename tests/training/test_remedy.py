@@ -68,7 +68,7 @@ def test_each_change_is_of_what_the_run_had() -> None:
         optim=OptimConfig(name="muon", lr=0.02, adam_lr=0.004, warmup=30, clip=None, weight_decay=0.02),
     )
     tried = {one.name: one for one in remedies(config)}
-    moved = ["rate", "faster", "warmup", "clip", "decay", "no-decay", "qk-clip"]
+    moved = ["rate", "faster", "warmup", "clip", "decay", "no-decay", "qk-clip", "sigma"]
     assert list(tried) == [*moved, "dropout", "scale", "qk-norm", "sink", "soft-cap", "norm"]
     o = {name: one.config.optim for name, one in tried.items()}
     assert (o["rate"].lr, o["rate"].adam_lr) == (0.005, 0.001) and (o["faster"].lr, o["faster"].adam_lr) == (
@@ -78,6 +78,7 @@ def test_each_change_is_of_what_the_run_had() -> None:
     assert (o["warmup"].warmup, o["clip"].clip, o["decay"].weight_decay, o["no-decay"].weight_decay) == (120, 1, 0.2, 0)
     m = {name: one.config.model for name, one in tried.items()}
     assert (m["dropout"].dropout, m["scale"].attn_scale, m["norm"].norm) == (0.5, "d_head", "rms")
+    assert o["sigma"].reparam == "sigma"
     assert (o["qk-clip"].qk_clip, m["qk-norm"].qk_norm, m["soft-cap"].attn_softcap) == (30, True, 30)
     assert [name for name, one in tried.items() if not one.keeps_model] == [
         "scale",
@@ -96,13 +97,15 @@ def test_each_change_is_of_what_the_run_had() -> None:
     assert "no-decay" not in less and "norm" not in less and less["decay"].weight_decay == 0.1
     assert less["clip"].clip == 0.5 and less["warmup"].warmup == 100
     clipped = {one.name: one.config.optim for one in remedies(replace(plain, optim=OptimConfig(qk_clip=8.0)))}
-    assert clipped["qk-clip"].qk_clip == 2 and not {"qk-norm", "sink", "soft-cap"} & clipped.keys()
+    assert clipped["qk-clip"].qk_clip == 2 and not {"qk-norm", "sink", "soft-cap", "sigma"} & clipped.keys()
     with_sink = [one.name for one in remedies(replace(plain, model=ModelConfig(sink="zero")))]
     assert "qk-norm" in with_sink and not {"qk-clip", "sink"} & {*with_sink}
     normed = [one.name for one in remedies(replace(plain, model=ModelConfig(qk_norm=True)))]
     assert "qk-clip" not in normed and "qk-norm" not in normed
     capped = [one.name for one in remedies(replace(plain, model=ModelConfig(attn_softcap=30)))]
     assert not {"qk-clip", "soft-cap"} & {*capped}
+    made = [one.name for one in remedies(replace(plain, optim=OptimConfig(reparam="sigma")))]
+    assert not {"qk-clip", "sigma"} & {*made}
 
 
 def test_the_advice_names_its_changes() -> None:
@@ -118,6 +121,7 @@ def test_the_advice_names_its_changes() -> None:
     assert of(remedy="raise the learning rate: no tensor moved faster") == {"faster"}
     assert of("too little regularisation (dropout, weight decay, a smaller model)") == {"decay", "dropout"}
     assert of("q and k that nothing normalises") == {"qk-norm"}
+    assert of("q and k, or W_Q and W_K, that nothing normalises") == {"qk-norm", "sigma"}
     assert of("steps of W_Q and W_K that are too large") == {"rate", "qk-clip"}
 
 

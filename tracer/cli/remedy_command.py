@@ -26,7 +26,7 @@ def remedy(
     Args:
         run: A name under checkpoints/, or a directory.
         finding: Its kind, as `tracer diagnose --json` names it; by default the worst.
-        tries: Only these changes: rate, faster, warmup, clip, decay, no-decay, qk-clip, dropout, scale,
+        tries: Only these changes: rate, faster, warmup, clip, decay, no-decay, qk-clip, sigma, dropout, scale,
             qk-norm, sink, soft-cap, norm.
         before: Begin at the latest state that is kept at or before this step; by default before the finding.
         until: Train to this step; by default to where the run went, or some way past where it diverged.

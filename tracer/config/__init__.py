@@ -255,6 +255,10 @@ class OptimConfig:
     qk_clip: float | None = None
     """Largest attention logit: a head with a larger one in the batch has W_Q and W_K scaled down after the update, each
     by the root of what is too much (QK-clip, Kimi K2 2025); None leaves them alone."""
+    reparam: Literal["none", "sigma"] = "none"
+    """sigma: each matrix of the blocks is gamma V / sigma(V), sigma its largest singular value, and V and gamma, which
+    begins at 1, are learned (Zhai et al. 2023). Weights that are kept, measured and clipped by are the products; decay
+    is of V and gamma."""
     batch_size: int = 32
     """Sequences per step, over all processes and accumulated micro-batches."""
     accumulate: int = 1
@@ -271,6 +275,10 @@ class OptimConfig:
             raise ValueError(f"batch_size={self.batch_size} is not divisible by accumulate={self.accumulate}")
         if self.qk_clip is not None and self.compile:
             raise ValueError("qk_clip reads q and k of each batch, which compile=True hides: set one of them alone")
+        if self.qk_clip is not None and self.reparam != "none":
+            raise ValueError(
+                f"reparam={self.reparam} makes W_Q and W_K anew, which qk_clip scales: set one of them alone"
+            )
         positive = ("lr", "adam_lr", "qk_lr_factor", "pos_lr_factor", "clip", "qk_clip")
         check_range(self, positive, "be positive and finite")
         check_range(self, ("warmup", "weight_decay", "momentum", "beta2"), "not be negative or infinite")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracer.diagnosis.causes import growth_advice, normalises, score_advice
+from tracer.diagnosis.causes import growth_advice, normalises, score_advice, setting
 from tracer.diagnosis.findings import Advice, Finding, at_end, finite_rows, lasting, number, since, values
 from tracer.measures.aliases import Head
 
@@ -158,7 +158,8 @@ def collapse(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
             "collapse", "bad", title, step, heads, told,
             growth_advice(
                 meta, trace, step,
-                *([] if normalises(trace) else ["q and k, or W_Q and W_K, that nothing normalises"]),
+                *([] if normalises(trace) or setting(meta, "optim", "reparam") == "sigma"
+                  else ["q and k, or W_Q and W_K, that nothing normalises"]),
             ),
             "Zhai et al. 2023 call low entropy with unstable training entropy collapse, and give no number; the edges "
             "are ours",

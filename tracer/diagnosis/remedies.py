@@ -54,11 +54,13 @@ def remedies(config: TrainConfig, start: int = 0) -> list[Remedy]:
     ]  # fmt: skip
     if optim.weight_decay:
         found.append(moved("no-decay", f"no weight decay, not {optim.weight_decay:.3g}", weight_decay=0.0))
-    if not model.qk_norm and model.sink == "none" and model.attn_softcap is None:
+    if not model.qk_norm and model.sink == "none" and model.attn_softcap is None and optim.reparam == "none":
         limit = FIRST_QK_CLIP if optim.qk_clip is None else optim.qk_clip / TIGHTER
         found.append(moved("qk-clip", f"attention logits clipped at {limit:.3g}, "
                            + ("not left alone" if optim.qk_clip is None else f"not {optim.qk_clip:.3g}"),
                            qk_clip=limit))  # fmt: skip
+    if optim.reparam == "none" and optim.qk_clip is None:
+        found.append(moved("sigma", "matrices of the blocks as gamma V / sigma(V), not as they are", reparam="sigma"))
     if dropout > model.dropout:
         found.append(made("dropout", f"dropout {dropout:.3g}, not {model.dropout:.3g}", True, dropout=dropout))
     if model.attn_scale == "none":
@@ -81,8 +83,8 @@ SIGNS = {
     "warmup": ("optim.warmup",), "clip": ("optim.clip",), "decay": ("no decay", "too little decay", "regularisation"),
     "no-decay": ("lower the weight decay",), "dropout": ("dropout",), "scale": ("sqrt(d_head)",),
     "norm": ("model.norm",), "qk-clip": ("steps of W_Q and W_K that are too large",),
-    "qk-norm": ("q and k that nothing normalises",), "sink": (),
-    "soft-cap": (),
+    "qk-norm": ("q and k that nothing normalises", "q and k, or W_Q and W_K"), "sink": (),
+    "soft-cap": (), "sigma": ("W_Q and W_K, that nothing normalises",),
 }  # fmt: skip
 """The words by which the advice of a finding names each; a test holds them to the advice that there is."""
 

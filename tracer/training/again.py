@@ -48,6 +48,11 @@ class Again:
         extras = Extras.given(measures, probes, scalars)
         if parent.meta.get("loss"):
             raise ValueError(f"{parent.name} is trained on a loss of its own, of which no part is a row's")
+        if (reparam := parent.config.optim.reparam) != "none":
+            raise ValueError(
+                f"optim.reparam={reparam} stands between the gradients of rows and the weights, and what a row does is "
+                f"not followed through it"
+            )
         self.start = self.step = stretch(parent, first, last).start
         extras.check(parent)
         named_again(parent.name, parent.config, clamp)

@@ -30,6 +30,7 @@ from tracer.training.clamping import try_out
 from tracer.training.malloc import keep_freed_memory
 from tracer.training.own_loss import LossBatch, OwnLoss
 from tracer.training.repeatable import repeatable
+from tracer.training.sigma_reparam import SigmaReparam
 
 IGNORED = -100
 """The target of which torch's cross-entropy takes no loss."""
@@ -55,6 +56,8 @@ class Job:
     """The next-token loss of the latest batch, where another is trained on."""
     largest: Tensor | None = None
     """[layer head]: the largest attention logit of the latest batch, where `optim.qk_clip` asks for it."""
+    reparam: SigmaReparam | None = None
+    """What the model's matrices are made of, where `optim.reparam` asks for it."""
     left_out: Mapping[int, list[int]] = field(default_factory=dict)
     """Rows of a batch, by step, that the loss leaves out; its mean keeps its denominator."""
 
@@ -80,6 +83,11 @@ def prepare(
             "optim.qk_clip needs heads whose W_Q and W_K are known, and this model is your own: clip them after each "
             "update (docs/recording.md)"
         )
+    if make is not None and config.optim.reparam != "none":
+        raise ValueError(
+            f"optim.reparam={config.optim.reparam} is of the matrices of our blocks, and this model is your own: put "
+            f"it into your modules (torch.nn.utils.parametrizations)"
+        )
     data = data_module.build(config.data, config.model.n_ctx, config.seed)
     wanted = config.model.d_vocab
     if wanted is not None and wanted != data.d_vocab:
@@ -97,13 +105,16 @@ def prepare(
             try_out(raw, config, data.train(0, config.optim.batch_size)[:2, :-1].to(accelerator.device))
     model = accelerator.prepare(raw)
     model = uncompiled(model)  # a Trainer before us may have asked to compile
-    optimizers = [accelerator.prepare(o) for o in optim.build(raw, config.optim)]
+    reparam = SigmaReparam(raw) if config.optim.reparam == "sigma" else None
+    if reparam is not None:
+        reparam.normalise()
+    optimizers = [accelerator.prepare(o) for o in optim.build(raw, config.optim, reparam)]
     if config.optim.compile:
         model = torch.compile(model)
     if make is not None:
         model = _logits(model)
     bf16 = config.optim.precision == "bf16" or (config.optim.precision == "auto" and accelerator.device.type == "cuda")
-    return Job(config, data, accelerator, raw, model, optimizers, bf16, loss)
+    return Job(config, data, accelerator, raw, model, optimizers, bf16, loss, reparam=reparam)
 
 
 def _logits(model: Any) -> Callable[[Tensor], Tensor]:
@@ -229,9 +240,13 @@ def update(job: Job, step: int) -> tuple[float, Tensor]:
     if job.config.optim.clip is not None:
         norm = torch.as_tensor(job.accelerator.clip_grad_norm_(job.raw.parameters(), job.config.optim.clip))
         factor = (job.config.optim.clip / (norm + 1e-6)).clamp(max=1.0)
+    if job.reparam is not None:
+        job.reparam.pull_back()
     for optimizer in job.optimizers:
         optimizer.step()
         optimizer.zero_grad()
+    if job.reparam is not None:
+        job.reparam.update()
     if job.largest is not None and job.config.optim.qk_clip is not None:
         qk_clip.scale_heads(job.raw, qk_clip.factors(job.largest, job.config.optim.qk_clip))
     return lr, factor
@@ -261,6 +276,8 @@ class Losses:
 def state_of(job: Job) -> dict[str, Tensor]:
     """Weights and optimiser state as one flat dict of tensors, so that nothing needs to be pickled."""
     state = {f"model.{name}": tensor for name, tensor in job.raw.state_dict().items()}
+    if job.reparam is not None:
+        state |= {f"reparam.{name}": tensor for name, tensor in job.reparam.state().items()}
     for i, optimizer in enumerate(job.optimizers):
         for index, slots in optimizer.state_dict()["state"].items():
             tensors = {name: value for name, value in slots.items() if isinstance(value, Tensor)}
@@ -274,6 +291,8 @@ def load_state(job: Job, state: dict[str, Tensor]) -> None:
         job.raw.load_state_dict({n.removeprefix("model."): t for n, t in state.items() if n.startswith("model.")})
     except RuntimeError as error:
         raise ValueError(f"the weights to go on from do not fit this model: {error}") from error
+    if job.reparam is not None:
+        job.reparam.load({n.removeprefix("reparam."): t for n, t in state.items() if n.startswith("reparam.")})
     for i, optimizer in enumerate(job.optimizers):
         slots: dict[int, dict[str, Tensor]] = {}
         for name, tensor in state.items():

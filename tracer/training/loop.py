@@ -104,8 +104,8 @@ def fork(
     return _begin(job, directory, parent.meta["preset"], step, facts, quiet, overwrite, telling, extras, labels)
 
 
-GROUPS = ("name", "qk_lr_factor", "pos_lr_factor")
-"""What an optimiser's state hangs on: its kind, and which parameters share a learning rate."""
+GROUPS = ("name", "qk_lr_factor", "pos_lr_factor", "reparam")
+"""What an optimiser's state hangs on: its kind, its parameters, and which of them share a learning rate."""
 
 
 def _refuse_another_model(name: str, theirs: TrainConfig, ours: TrainConfig) -> None:
@@ -274,8 +274,7 @@ def _replay(job: Job, directory: Path, noticed: int) -> dict[str, Any]:
 def _watched_again(job: Job, directory: Path, start: int, noticed: int, taps: list[str]) -> Watch:
     run, watch = Run(directory), Watch()
     load_state(job, run.resume_state())
-    for optimizer in job.optimizers:  # the step that failed left its gradients behind
-        optimizer.zero_grad()
+    job.raw.zero_grad()  # the step that failed left its gradients behind
     if not watch.look(start, {n + BEFORE: p for n, p in job.raw.named_parameters()}):
         return watch
     for step in range(start, noticed + 1):

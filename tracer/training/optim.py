@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tracer.config import OptimConfig
+from tracer.training.sigma_reparam import SigmaReparam
 
 ADJUST = "match_rms_adamw"
 """Updates of the size of AdamW's (Liu et al. 2025, Moonlight), so that one learning rate serves both halves."""
@@ -108,9 +109,12 @@ def unflattened(matrix: Tensor, like: Tensor, joins_heads: bool) -> Tensor:
     return rearrange(matrix, pattern, head=like.shape[0])
 
 
-def build(model: nn.Module, config: OptimConfig) -> list[torch.optim.Optimizer]:
-    """The optimisers of a run, each parameter in exactly one; every group remembers its `base_lr`."""
-    named = list(model.named_parameters())
+def build(
+    model: nn.Module, config: OptimConfig, reparam: SigmaReparam | None = None
+) -> list[torch.optim.Optimizer]:  # fmt: skip
+    """The optimisers of a run, each parameter in exactly one; every group remembers its `base_lr`. Parameters are the
+    model's, or what it is made of in their place."""
+    named = list(model.named_parameters()) if reparam is None else reparam.learned(model)
     decay = config.weight_decay
     if config.name == "sgd":
         nesterov = config.momentum > 0  # torch refuses Nesterov without momentum

@@ -63,9 +63,11 @@ def snapshot_steps(config: TrainConfig, model_bytes: int) -> list[int]:
 def state_steps(config: TrainConfig, model_bytes: int, first: int = 0) -> list[int]:
     """The `first`, and every `state_every`-th after it but the last, thinned so that all fit in `state_mb`, or none.
 
-    A state is counted as three times the weights: AdamW has two moments beside them, others less.
+    A state is counted as three times the weights: AdamW has two moments beside them, others less. Where they are
+    reparametrised, what makes them is a fourth.
     """
-    every, most = config.record.state_every, config.record.state_mb * 1e6 // (3 * model_bytes)
+    size = (3 + (config.optim.reparam != "none")) * model_bytes
+    every, most = config.record.state_every, config.record.state_mb * 1e6 // size
     if not every or not most:
         return []
     while 1 + (config.steps - 1) // every - first // every > most:

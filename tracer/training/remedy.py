@@ -111,7 +111,7 @@ def remedy(
         run: A run of `tracer.train`, or its name.
         kind: A finding of `tracer.diagnose`, or its kind; by default the worst.
         tries: Names of changes; by default all that change something: rate, faster, warmup, clip, decay, no-decay,
-            qk-clip, dropout, and where the run lacks them scale, qk-norm, sink, soft-cap and norm, which
+            qk-clip, sigma, dropout, and where the run lacks them scale, qk-norm, sink, soft-cap and norm, which
             begin at 0.
         before: Begin at the latest kept state at or before this step; by default at or before the last record that
             comes before the finding.

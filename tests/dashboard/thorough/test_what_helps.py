@@ -28,6 +28,6 @@ def test_what_helps_is_tried_by_a_process_and_told(open_page: Callable[..., AppT
     app.run()
     assert not app.exception and offered(app) == many[1:]
     found = [judged(one) for one in made_for(run, "divergence")]
-    assert [one.name for one in found][:2] == ["as it was", "rate"] and len(found) == 13
+    assert [one.name for one in found][:2] == ["as it was", "rate"] and len(found) == 14
     assert len(what_helps.DONE.findall(going.log.read_text())) == len(found)
     assert app.dataframe[0].value["This finding"].tolist() == [what_helps.said(one) for one in found]

@@ -37,6 +37,11 @@ ROOT = Path(__file__).resolve().parent.parent
             ["tie_embeddings=True", "unembed_hidden=(9,)"],
         ),
         (lambda: ModelConfig(d_model=12, n_heads=4, positions="rotary"), ["rotary", "d_head=3", "even"]),
+        (lambda: ModelConfig(attention="sigmoid", sink="zero"), ["attention=sigmoid", "sink=zero"]),
+        (
+            lambda: TrainConfig(model=ModelConfig(attention="sigmoid"), clamp=("L0H1 previous",)),
+            ["clamp 'L0H1 previous'", "attention=sigmoid"],
+        ),
         (lambda: ModelConfig(attn_softcap=0), ["attn_softcap=0", "None leaves scores alone"]),
         (lambda: ModelConfig(dropout=1.0), ["dropout=1.0", "below 1"]),
         (lambda: OptimConfig(batch_size=10, accumulate=4), ["batch_size=10", "accumulate=4"]),

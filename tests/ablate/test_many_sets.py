@@ -76,6 +76,7 @@ def one_by_one(model: Any, sets: list, mode: str = "zero", **how: Any) -> Tensor
     smear=st.sampled_from(["none", "none", "keys", "queries"]),
     attn_softcap=st.sampled_from([None, None, 0.5]),
     attn_gate=st.booleans(),
+    attention=st.sampled_from(["softmax", "softmax", "sigmoid"]),
     mode=st.sampled_from(MODES),
     frozen=st.booleans(),
     wide=st.booleans(),
@@ -85,6 +86,7 @@ def test_together_equals_one_by_one(
     n_layers: int, n_heads: int, output: str, unembedding: str, mode: str, frozen: bool, wide: bool, data: Any,
     **fields: Any,
 ) -> None:  # fmt: skip
+    fields |= {"sink": "none"} if fields["attention"] == "sigmoid" else {}
     config = ModelConfig(
         n_layers=n_layers, n_heads=n_heads, d_model=12, n_ctx=6, d_vocab=7, attn_out=output != "none",
         attn_out_bias=output == "W_O + b_O", tie_embeddings=unembedding == "tied",

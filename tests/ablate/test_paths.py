@@ -100,6 +100,7 @@ def test_a_path_into_values_by_hand() -> None:
         {"qk_norm": True},
         {"sink": "learned"},
         {"attn_softcap": 0.5},
+        {"attention": "sigmoid"},
         {"smear": "keys", "positions": "rotary"},
     ],
 )

@@ -52,6 +52,7 @@ CONFIGS = {
     "rotary, tied": replace(BASE, positions="rotary", tie_embeddings=True),
     "q and k normed": replace(BASE, qk_norm=True),
     "sink": replace(BASE, sink="learned"),
+    "sigmoids": replace(BASE, attention="sigmoid"),
     "soft cap, gate": replace(BASE, attn_softcap=0.5, attn_gate=True),
     "no W_O": replace(BASE, attn_out=False),
     "sinusoidal": replace(BASE, positions="sinusoidal"),

@@ -147,6 +147,7 @@ STAY: dict[str, tuple[ModelConfig, list[str]]] = {
     "shortformer": (changes(positions="shortformer"), ["positions='shortformer' (all others could go)"]),
     "sink": (changes(sink="learned"), ["sink='learned' ('none' could go)"]),
     "soft cap": (changes(attn_softcap=30), ["attn_softcap=30 (None could go)"]),
+    "sigmoids": (changes(attention="sigmoid"), ["attention='sigmoid' ('softmax' could go)"]),
     "gate": (changes(attn_gate=True), ["attn_gate=True (False could go)"]),
     "q and k normed": (changes(qk_norm=True), ["qk_norm=True (False could go)"]),
     "smeared keys": (changes(smear="keys"), ["smear='keys' ('none' could go)"]),

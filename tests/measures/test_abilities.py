@@ -24,6 +24,7 @@ ALL = ["composition", "composition_curve", "vocabulary", "trigrams", "positions"
         ({"residual": False, "positions": "learned"}, dict.fromkeys(ALL, "residual=False")),
         ({"sink": "zero", "positions": "learned"}, {"entropy_bound": "sink=zero"}),
         ({"attn_softcap": 30, "positions": "learned"}, {"entropy_bound": "attn_softcap=30"}),
+        ({"attention": "sigmoid", "positions": "learned"}, {"entropy_bound": "attention=sigmoid"}),
         ({"attn_gate": True, "positions": "learned"}, {"value_norms": "attn_gate=True"}),
         ({"qk_norm": True, "positions": "learned"}, {"entropy_bound": "qk_norm=True"}),
         ({"smear": "keys", "positions": "learned"}, dict.fromkeys([*ALL[3:], "entropy_bound"], "smear=keys")),

@@ -31,6 +31,7 @@ SUMS: dict[str, dict[str, Any]] = {
     "sink": {"sink": "learned"},
     "soft cap": {"attn_softcap": 0.5},
     "gate": {"attn_gate": True},
+    "sigmoids": {"attention": "sigmoid"},
 }
 
 

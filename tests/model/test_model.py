@@ -218,7 +218,7 @@ COMPILED: dict[str, dict[str, Any]] = {
         "sink": "learned",
         "smear": "keys",
     },
-    "soft cap, gate": {"attn_softcap": 0.5, "attn_gate": True},
+    "soft cap, gate, sigmoids": {"attn_softcap": 0.5, "attn_gate": True, "attention": "sigmoid"},
     "shortformer": {"positions": "shortformer", "norm_position": "post"},
     "unembedding is an MLP": {"residual": False, "norm": "none", "mlp_hidden": (), "unembed_hidden": (7,)},
 }

@@ -140,7 +140,10 @@ def reference(c: ModelConfig, w: dict[str, np.ndarray], tokens: list[int]) -> np
             nothing = {"none": 0.0, "zero": 1.0}.get(c.sink) or np.exp(
                 w.get(f"{name}.b_sink", np.full(99, -np.inf))[head]
             )
-            z = np.stack([e @ v[: i + 1] / (e.sum() + nothing) for i, e in enumerate(weights)])
+            if c.attention == "sigmoid":
+                z = np.stack([e / (e + c.n_ctx) @ v[: i + 1] for i, e in enumerate(weights)])
+            else:
+                z = np.stack([e @ v[: i + 1] / (e.sum() + nothing) for i, e in enumerate(weights)])
             z = z / (1 + np.exp(-x @ w[f"{name}.W_gate"][head])) if c.attn_gate else z
             results.append(z @ w[f"{name}.W_O"][head] if c.attn_out else z)
         return np.sum(results, 0) + w.get(f"{name}.b_O", 0.0) if c.attn_out else np.concatenate(results, 1)
@@ -198,6 +201,10 @@ EVERYTHING = {
     "q and k normed": changes(qk_norm=True, norm="layer"),
     "q and k normed, no gain, shortformer": changes(qk_norm=True, norm_gain=False, positions="shortformer"),
     "q and k normed, then turned": changes(qk_norm=True, positions="rotary", norm="none"),
+    "sigmoids": changes(attention="sigmoid"),
+    "sigmoids, capped, turned, gated": changes(
+        attention="sigmoid", attn_softcap=2, positions="rotary", attn_gate=True, attn_scale="none"
+    ),
     "a gate": changes(attn_gate=True, attn_out_bias=True),
     "a gate, shortformer, post-norm": changes(attn_gate=True, positions="shortformer", norm_position="post"),
     "a gate beside a sink, no W_O": changes(attn_gate=True, sink="learned", attn_out=False),

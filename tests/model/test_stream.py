@@ -24,6 +24,7 @@ SIZES: dict[str, Any] = {"n_layers": 2, "n_heads": 3, "d_model": 24, "n_ctx": 12
         {"attn_out": False}, {"attn_out_bias": True, "norm": "layer"},
         {"smear": "keys", "positions": "rotary", "qk_norm": True}, {"smear": "queries", "positions": "shortformer"},
         {"attn_softcap": 0.5}, {"attn_gate": True, "attn_out_bias": True}, {"attn_gate": True, "attn_out": False},
+        {"attention": "sigmoid"},
     ],
     ids=str,
 )  # fmt: skip
@@ -38,7 +39,9 @@ def test_it_is_the_sum_of_its_parts_and_what_heads_read(options: dict[str, Any])
         for head in range(model.n_heads):
             pattern = seen[f"blocks.{i}.attn.hook_pattern"][:, head]
             scores = layer.seen_scores(layer.scores(head), head).masked_fill(pattern == 0, -torch.inf)
-            torch.testing.assert_close(scores.softmax(-1), pattern, atol=1e-7, rtol=1e-6)
+            least = layer.weights.sigmoid
+            made = scores.softmax(-1) if least is None else (scores + least).sigmoid()
+            torch.testing.assert_close(made, pattern, atol=1e-7, rtol=1e-6)
             torch.testing.assert_close(pattern @ layer.whole("v", head), layer.z[:, :, head], atol=1e-7, rtol=1e-6)
 
 

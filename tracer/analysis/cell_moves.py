@@ -30,7 +30,7 @@ def moves(found: Pass, layer: int, head: int, query: int, key: int) -> xr.Datase
 
     stream, here = found.stream, found.stream.layers[layer]
     v = found.calls[layer].head(head).v[0, key, 0]
-    z = found.pattern((layer, head), query)[key].to(v) * v
+    z = found.mixing((layer, head), query)[key].to(v) * v
     z = z if here.gate is None else z * here.gate[0, query, head].to(z)
     part = here.written((z.to(here.weights.W_O) @ here.weights.W_O[head])[None, None], [query])
     logits = stream.end.held(part, stream.final[:, [query]])[0, 0]

@@ -61,6 +61,10 @@ class Pass:
         """The row of a head's attention."""
         return self.calls[head[0]].head(head[1]).pattern(slice(query, query + 1))[0, 0, 0].double()
 
+    def mixing(self, head: Head, query: int) -> Float[Tensor, " key_pos"]:
+        """What the row multiplies v with."""
+        return self.calls[head[0]].head(head[1]).mixing(slice(query, query + 1))[0, 0, 0].double()
+
 
 @torch.no_grad()
 def read_pass(model: HeadModel, tokens: Int[Tensor, "1 pos"]) -> Pass:
@@ -217,7 +221,7 @@ def read_from(
     carriers = _carriers(found, earlier, layer, head, into, position, wanted)
     of_groups = rearrange(carriers, "(kv_head group) d -> kv_head group d", kv_head=call.v.shape[2])
     reads = einsum(call.v[0].to(carriers), of_groups, "key_pos kv_head d, kv_head group d -> kv_head group key_pos")
-    weights = call.pattern(slice(position, position + 1))[0, :, 0]
+    weights = call.mixing(slice(position, position + 1))[0, :, 0]
     return (weights * reads.flatten(0, 1)).double()[:, : call.positions]
 
 
@@ -249,8 +253,7 @@ def carried(
     parts = read_from(found, source[0], layer, head, into, at, wanted)[source[1]]
     place = int((parts * parts.sum().sign()).argmax())
     u = (
-        found.pattern(source, at)[place]
-        * _carriers(found, source[0], layer, head, into, at, wanted)[source[1]].double()
+        found.mixing(source, at)[place] * _carriers(found, source[0], layer, head, into, at, wanted)[source[1]].double()
     ).cpu()
     values = _sides(found, *source, "v", [place])[:, 0] @ u
     names = [*map(str, found.stream.sources(source[0])), OWN]

@@ -53,11 +53,13 @@ def without(
 
     places: list[tuple[Into, At]] = [("q", [query]), ("k", slice(None))]
     as_is = [here.whole(side, head, at) for side, at in places]
-    there, n = call.pattern(slice(query, None))[0, 0, 0].double(), call.positions
+    there, n, least = call.pattern(slice(query, None))[0, 0, 0].double(), call.positions, here.weights.sigmoid
     left = there[:n].sum().clamp(min=torch.finfo(there.dtype).tiny)  # none, where a sink has all that can be told
     beside = scores(*as_is).logsumexp(0) + there[n:].log() - left.log()  # a sink's, which nothing changes
 
     def row(q: Tensor, k: Tensor) -> Tensor:
+        if least is not None:
+            return (scores(q, k) + least).sigmoid()
         return torch.cat([scores(q, k), beside]).softmax(0)[:n]
 
     held, anew = [*as_is], [*as_is]
@@ -78,7 +80,7 @@ def _switched_off(model: HeadModel, tokens: Tensor, sources: list[str], head: He
     def see(call: AttentionCall) -> None:
         if call.layer == head[0] and call.first_head <= head[1] < call.first_head + call.n_heads:
             one = call.head(head[1] - call.first_head)
-            rows.append(one.pattern(slice(tokens.shape[1] - 1, None))[0, 0, 0, : one.positions].double())
+            rows.append(one.mixing(slice(tokens.shape[1] - 1, None))[0, 0, 0, : one.positions].double())
 
     try:
         plans = planner(model, tokens)([part for part in parts if part is not None]) if all(parts) else []

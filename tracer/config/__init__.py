@@ -90,6 +90,10 @@ class ModelConfig:
     attn_softcap: float | None = None
     """Scores s become c tanh(s / c), within c of 0, before the softmax (Gemma 2, 2024, with c = 50); None: as they are.
     Whatever reads scores reads these. No fused kernel has it, so that training keeps every head's whole pattern."""
+    attention: Literal["softmax", "sigmoid"] = "softmax"
+    """sigmoid: the weight of a key is sigmoid(score - ln n_ctx), each key by itself (Ramapuram et al. 2024). A row may
+    sum to less than 1 or more: what is measured and drawn divides one of more by its sum, and leaves what is less to no
+    key, as a sink does. As costly as attn_softcap."""
     sink: Literal["none", "zero", "learned"] = "none"
     """A key beside the positions, of which nothing is read, so that a head may look nowhere: its logit is 0 (softmax1,
     Miller 2023) or learned by each head (gpt-oss 2025). What the positions get then sums to less than 1."""
@@ -149,6 +153,8 @@ class ModelConfig:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout} must be at least 0 and below 1")
         check_range(self, ["norm_eps"], "not be negative or infinite")
+        if self.attention == "sigmoid" and self.sink != "none":
+            raise ValueError(f"attention=sigmoid leaves nothing to share with sink={self.sink}: set one of them alone")
         if self.attn_softcap is not None and not 0 < self.attn_softcap < math.inf:
             raise ValueError(
                 f"attn_softcap={self.attn_softcap} must be more than 0 and finite; None leaves scores alone"
@@ -162,6 +168,11 @@ class ModelConfig:
     @property
     def attn_only(self) -> bool:
         return not self.mlp_hidden
+
+    @property
+    def looks_nowhere(self) -> bool:
+        """May a row of a pattern sum to less than 1?"""
+        return self.sink != "none" or self.attention == "sigmoid"
 
     @property
     def smeared(self) -> Literal["q", "k"] | None:
@@ -441,6 +452,10 @@ class TrainConfig:
     def _check_clamps(self) -> None:
         n_layers, n_heads, clamps = self.model.n_layers, self.model.n_heads, self.clamps
         for text, clamp in zip(self.clamp, clamps, strict=True):
+            if clamp.what == "previous" and self.model.attention == "sigmoid":
+                raise ValueError(
+                    f"clamp {text!r}: model.attention=sigmoid gives the one key that is left no weight of 1"
+                )
             if clamp.layer >= n_layers or (clamp.head or 0) >= n_heads:
                 raise ValueError(
                     f"clamp {text!r}: this model has layers 0 to {n_layers - 1} and heads 0 to {n_heads - 1}"

@@ -67,7 +67,7 @@ def remedies(config: TrainConfig, start: int = 0) -> list[Remedy]:
         found.append(made("scale", "scores divided by sqrt(d_head), not left alone", attn_scale="d_head"))
     if not model.qk_norm and optim.qk_clip is None:
         found.append(made("qk-norm", "q and k of each head normed, not left alone", qk_norm=True))
-    if model.sink == "none" and optim.qk_clip is None:
+    if not model.looks_nowhere and optim.qk_clip is None:
         found.append(made("sink", "a learned sink beside the keys, not none", sink="learned"))
     if model.attn_softcap is None and optim.qk_clip is None:
         found.append(made("soft-cap", f"attention scores bent to stay within {SOFTCAP:.3g}, not left alone",

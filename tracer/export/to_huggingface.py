@@ -101,6 +101,7 @@ def obstacles(c: ModelConfig) -> list[str]:
         "positions='shortformer' (all others could go)": c.positions == "shortformer",
         "qk_norm=True (False could go)": c.qk_norm,
         f"attn_softcap={c.attn_softcap} (None could go)": c.attn_softcap is not None,
+        f"attention={c.attention!r} ('softmax' could go)": c.attention != "softmax",
         "attn_gate=True (False could go)": c.attn_gate,
         f"sink={c.sink!r} ('none' could go)": c.sink != "none",
         f"smear={c.smear!r} ('none' could go)": c.smear != "none",

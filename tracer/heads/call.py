@@ -49,6 +49,8 @@ class AttentionCall:
     extra: tuple[str, ...] = ()
     """What the last keys are, where these are no positions: "bias_k" (learned), "zero", or "sink" (it has no value, so
     that v is 0 there, and the weights of the positions sum to less than 1)."""
+    divided: Float[Tensor, "batch head query_pos 1"] | None = None
+    """Where weights are no softmax: what each row was divided by, so that none sums to more than 1."""
     first_head: int = 0
     """Where these heads begin in their layer: a model may compute one head at a time."""
 
@@ -91,10 +93,12 @@ class AttentionCall:
         with torch.autocast(self.v.device.type, enabled=False):
             if self.weights is not None:
                 largest, seen = (None if x is None else x.squeeze(-1) for x in (self.largest, self.seen))
-                return stats_from_pattern(
-                    self.weights, tokens, causal=self.causal, largest=largest, seen=seen, thumbs=thumbs,
-                    extra=len(self.extra), own=own, v=self.v if self.has_values else None,
+                softmax = self.divided is None
+                found = stats_from_pattern(
+                    self.weights, tokens, causal=self.causal, largest=largest if softmax else None, seen=seen,
+                    thumbs=thumbs, extra=len(self.extra), own=own, v=self.v if self.has_values else None,
                 )  # fmt: skip
+                return found if softmax or largest is None else replace(found, max_logit=largest.amax(-1))
             if self.extra:
                 whole = self._explicit()
                 found = whole.stats(tokens, thumbs=thumbs, own=own)
@@ -128,6 +132,11 @@ class AttentionCall:
             q, k = self._qk
             return pattern(q[:, rows], k, scale=self.scale, causal=False, mask=self.full_mask(rows))
 
+    def mixing(self, rows: slice) -> Float[Tensor, "batch head query_pos key_pos"]:
+        """What the model multiplies v with: the pattern, undivided."""
+        found = self.pattern(rows)
+        return found if self.divided is None else found * self.divided[:, :, rows]
+
     @torch.no_grad()
     def row_block(self, rows: Int[Tensor, " rows"], tokens: Int[Tensor, "batch pos"] | None = None) -> RowBlock:
         """Query rows, each as far from the next, as a measure of one's own reads them: a copy."""
@@ -138,7 +147,7 @@ class AttentionCall:
             with torch.autocast(self.v.device.type, enabled=False):
                 found = scores(q[:, rows], k, scale=self.scale, causal=False, mask=self.full_mask(rows))
             lse, vectors = found.float().logsumexp(-1), vectors | {"q": q[:, rows], "k": k[:, :last].clone()}
-        elif self.largest is None:
+        elif self.largest is None or self.divided is not None:
             lse = torch.full_like(whole[..., 0], float("nan"))
         else:
             lse = self.largest[:, :, rows].squeeze(-1) - whole.amax(-1).log()
@@ -175,7 +184,8 @@ class AttentionCall:
             self, q=None if self.q is None else self.q[:, :, one], k=None if self.k is None else self.k[:, :, shared],
             v=self.v[:, :, shared], weights=None if self.weights is None else self.weights[:, one], mask=mask,
             largest=None if self.largest is None else self.largest[:, one],
-            seen=None if self.seen is None else self.seen[:, one], first_head=self.first_head + index,
+            seen=None if self.seen is None else self.seen[:, one],
+            divided=None if self.divided is None else self.divided[:, one], first_head=self.first_head + index,
         )  # fmt: skip
 
     def sequences(self, rows: Int[Tensor, " rows"]) -> AttentionCall:
@@ -186,7 +196,7 @@ class AttentionCall:
 
         return replace(
             self, q=of(self.q), k=of(self.k), v=self.v[rows.to(self.v.device)], weights=of(self.weights),
-            largest=of(self.largest), seen=of(self.seen), mask=of(self.mask),
+            largest=of(self.largest), seen=of(self.seen), divided=of(self.divided), mask=of(self.mask),
         )  # fmt: skip
 
     def first(self, n: int, values: bool = True) -> AttentionCall:
@@ -198,7 +208,7 @@ class AttentionCall:
         v = self.v.detach()[:n, ..., : None if values else 0].clone()
         return replace(
             self, q=cut(self.q), k=cut(self.k), v=v, weights=cut(self.weights), largest=cut(self.largest),
-            seen=cut(self.seen), mask=cut(self.mask),
+            seen=cut(self.seen), divided=cut(self.divided), mask=cut(self.mask),
         )  # fmt: skip
 
     @torch.no_grad()
@@ -235,7 +245,7 @@ def merged(calls: list[AttentionCall]) -> AttentionCall:
         there = [x for call in calls if (x := getattr(call, name)) is not None]
         return torch.cat(there, axis) if there else None
 
-    axes = {"q": 2, "k": 2, "v": 2, "weights": 1, "largest": 1, "seen": 1}
+    axes = {"q": 2, "k": 2, "v": 2, "weights": 1, "largest": 1, "seen": 1, "divided": 1}
     whole: dict[str, Any] = {name: beside(name, axis) for name, axis in axes.items()}
     return replace(calls[0], **whole)
 

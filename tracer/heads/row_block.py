@@ -24,9 +24,11 @@ class RowBlock:
 
     pattern: Float[Tensor, "batch head query_pos key_pos"]
     """Weights. A row sums to 1; to 0 where it sees no key; to less where a key that is no position (a sink, a learned
-    one) took some. Of a causal pattern keys after the last of these rows are left out: they weigh 0."""
+    one) took some, or where weights are sigmoids (a row of more than 1 is divided by its sum). Of a causal pattern keys
+    after the last of these rows are left out: they weigh 0."""
     lse: Float[Tensor, "batch head query_pos"]
-    """ln sum_k exp(score); nan of a model that makes its own weights and does not show its scores."""
+    """ln sum_k exp(score); nan of a model that makes its own weights and does not show its scores, or whose
+    weights are no softmax."""
     start: int
     """Position of the first of these rows,"""
     sequence: int

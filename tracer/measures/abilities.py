@@ -117,6 +117,8 @@ def _entropy_bound(model: ModelConfig) -> str:
         return "qk_norm=True: q and k are normed, so W_Q and W_K bound no score."
     if model.smear != "none":
         return f"smear={model.smear}: scores are of two tokens each, and W_Q and W_K bound those of one."
+    if model.attention == "sigmoid":
+        return "attention=sigmoid: rows are no softmax of the scores that W_Q and W_K make."
     if model.attn_softcap is not None:
         return f"attn_softcap={model.attn_softcap:g}: scores are bent, and no longer what W_Q and W_K make."
     return "" if model.sink == "none" else f"sink={model.sink}: rows hold a key that no W_K makes."

@@ -6,6 +6,7 @@ pattern [batch head query_pos key_pos].
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Literal
 
@@ -53,6 +54,7 @@ class CausalAttention(nn.Module):
     """Causal multi-head attention: softmax(q k^T * scale) v, concatenated, through W_O when there is one.
 
     With a sink, a logit of each head stands beside the scores in the softmax, and nothing is read of it.
+    With sigmoid attention a weight is sigmoid(score - ln n_ctx); visitors see `shares` of it, beside a sink.
     With a soft cap c, a score s is c tanh(s / c); that of a sink is as it is.
 
     Smeared keys (Olsson et al. 2022): k_j <- s k_j + (1 - s) k_{j-1}, s = sigmoid(a_smear) of each head, the first key
@@ -80,6 +82,7 @@ class CausalAttention(nn.Module):
         if config.qk_norm:
             self.hook_normed_q, self.hook_normed_k = Tap(), Tap()
         self.softcap, self.sink = config.attn_softcap, config.sink
+        self.less = math.log(config.n_ctx) if config.attention == "sigmoid" else None
         self.b_sink = nn.Parameter(torch.zeros(config.n_heads)) if config.sink == "learned" else None
         self.smeared: Literal["q", "k"] | None = config.smeared
         if self.smeared is not None:
@@ -157,7 +160,7 @@ class CausalAttention(nn.Module):
         p = self.dropout if self.training else 0.0
         here = active()
         own = bool(self.hook_pattern.own or self.hook_z.own)
-        unfused = own or self.softcap is not None
+        unfused = own or self.softcap is not None or self.less is not None
         explicit = unfused or self.hook_attn_scores.watched or self.hook_pattern.watched
         sink = self.sink_logits(q)
         visited, held = here is not None and bool(here.visitors), unfused or sink is not None
@@ -185,17 +188,18 @@ class CausalAttention(nn.Module):
         whole, beside = scores, None
         if sink is not None:
             whole = torch.cat([scores, sink[:, None, None].expand(*scores.shape[:3], 1)], -1)
-        pattern = whole.softmax(-1)[..., : scores.shape[3]]
+        pattern = whole.softmax(-1)[..., : scores.shape[3]] if self.less is None else (scores - self.less).sigmoid()
         if own:
             assert tokens is not None
             beside = Beside(tokens, v, pattern)
         pattern = self.hook_pattern(pattern, beside)
         if here is not None and visited and held:  # no q and k make it
             largest, keys = whole.amax(-1, keepdim=True), whole.isfinite().sum(-1, keepdim=True)
-            call = AttentionCall(layer, v, weights=pattern, largest=largest, seen=keys)
-            if sink is not None:
-                empty = F.pad(v, (0, 0, 0, 0, 0, 1))
-                call = replace(call, v=empty, weights=with_sink(pattern), extra=("sink",))
+            found, by = (pattern, None) if self.less is None else shares(pattern)
+            call = AttentionCall(layer, v, weights=found, largest=largest, seen=keys, divided=by)
+            if sink is not None or by is not None:
+                empty, keys = F.pad(v, (0, 0, 0, 0, 0, 1)), keys + (by is not None)
+                call = replace(call, v=empty, weights=with_sink(found), seen=keys, extra=("sink",))
             here.visit(call)
         beside = replace(beside, pattern=pattern) if beside else None
         pattern = F.dropout(pattern, p)
@@ -229,6 +233,14 @@ def with_sink(
 ) -> Float[Tensor, "batch head query_pos key_pos_and_sink"]:
     """With what the positions leave, as the last key."""
     return torch.cat([pattern, (1 - pattern.sum(-1, keepdim=True)).clamp(min=0)], -1)
+
+
+def shares(
+    pattern: Float[Tensor, "batch head query_pos key_pos"],
+) -> tuple[Float[Tensor, "batch head query_pos key_pos"], Float[Tensor, "batch head query_pos 1"]]:
+    """A pattern of which no row sums to more than 1, and what its rows were divided by for that."""
+    by = pattern.sum(-1, keepdim=True).clamp(min=1)
+    return pattern / by, by
 
 
 class FeedForward(nn.Module):

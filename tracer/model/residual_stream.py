@@ -94,6 +94,8 @@ class AttentionWeights:
     latents: Mapping[Into, Latent] = field(default_factory=dict)
     smear: Mapping[Into, Float[Tensor, " head"]] = field(default_factory=dict)
     """Of q or k that is mixed with that of the position before, ahead of the rotation: the share of its own."""
+    sigmoid: float | None = None
+    """A weight is sigmoid(score + this); None: the softmax of its row."""
 
 
 @dataclass(frozen=True)

@@ -131,8 +131,8 @@ class Transformer(HookedRootModule):
         return self.blocks[layer].attn.hook_attn_scores.mask(q)
 
     def held(self, layer: int) -> tuple[int, ...]:
-        """The heads of a layer whose pattern q and k do not tell: of a clamp of one's own, a sink or a soft cap."""
-        if self.config.sink != "none" or self.config.attn_softcap is not None:
+        """The heads of a layer whose pattern q and k do not tell: of own clamps, a sink, a soft cap or sigmoids."""
+        if self.config.looks_nowhere or self.config.attn_softcap is not None:
             return tuple(range(self.n_heads))
         return tuple(head for clamp in self.blocks[layer].attn.hook_pattern.own for head in clamp.heads or ())
 
@@ -170,7 +170,7 @@ class Transformer(HookedRootModule):
             W_Q, W_K, W_V, columns.view(self.n_heads, -1, self.config.d_model) if W_O is None else W_O.detach(),
             self.config.scale, b_O=None if b_O is None else b_O.detach(), norm=_held(block.ln1) if block.pre else None,
             q_norm=_held(block.attn.q_norm), k_norm=_held(block.attn.k_norm), smear=block.attn.own_shares(),
-            cap=self.config.attn_softcap,
+            cap=self.config.attn_softcap, sigmoid=None if block.attn.less is None else -block.attn.less,
         )  # fmt: skip
 
     @property

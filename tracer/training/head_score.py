@@ -16,7 +16,7 @@ from tracer.interventions.replacements import pattern_tap
 from tracer.measures import CONTROLS, REPEAT_MEASURES
 from tracer.measures.aliases import Head
 from tracer.model import QK_TAPS, Transformer
-from tracer.model.layers import with_sink
+from tracer.model.layers import shares, with_sink
 from tracer.training.probe_recorder import ProbeRecorder
 
 WITHOUT = {control: score for score, control in CONTROLS.items()}
@@ -34,7 +34,7 @@ class HeadScore:
     def __init__(self, recorder: ProbeRecorder, head: Head, measure: str) -> None:
         if measure not in SCORES:
             raise ValueError(f"{measure!r} is no mean over rows, which has a gradient: {', '.join(SCORES)}")
-        if measure == "entropy_normalised" and recorder.config.sink != "none":
+        if measure == "entropy_normalised" and recorder.config.looks_nowhere:
             raise ValueError("entropy_normalised counts a sink's key, too, and has no gradient here: ask of 'entropy'")
         self.layer, self.head, self.name = *head, WITHOUT.get(measure, measure)
         n = len(recorder.repeat_tokens)
@@ -80,7 +80,8 @@ class HeadScore:
         model.train(training)
         if held:
             found = seen[held][:, here]
-            return with_sink(found) if model.config.sink != "none" and self.name in ALL_KEYS else found
+            found = shares(found)[0] if model.config.attention == "sigmoid" else found
+            return with_sink(found) if model.config.looks_nowhere and self.name in ALL_KEYS else found
         q, k = (seen[name] for name in model.qk_taps(layer))
         mask = model.visible(layer, q)
         mask = mask if mask is None or mask.shape[1] == 1 else mask[:, here]

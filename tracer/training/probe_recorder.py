@@ -28,7 +28,7 @@ from tracer.interventions.replacements import pattern_tap
 from tracer.measures import CONTROLS, HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, Measure, Setting, gradients
 from tracer.measures.stream_size import resid_rms
 from tracer.model import QK_TAPS, Transformer
-from tracer.model.layers import with_sink
+from tracer.model.layers import shares, with_sink
 from tracer.store import Variable
 from tracer.store.chunks import MOST_CHUNK
 from tracer.store.trace_layout import HEAD_MEANS, TraceLayout, kept_prompts, layout, own_variables
@@ -265,6 +265,7 @@ class ProbeRecorder:
             first_q, first_k = seen[q][:count, :n], seen[k][:count, :n]
             if model.held(layer):
                 p = seen[pattern_tap(layer)][:count, :, :n, :n]
+                p = shares(p)[0] if model.config.attention == "sigmoid" else p
             else:
                 p = pattern(first_q, first_k, scale=scale, mask=model.visible(layer, first_q))
             full = p.new_full((count, p.shape[1], n, n), float("nan"))
@@ -317,12 +318,14 @@ def _stats(
     if mask is not None:
         keys = mask.tril().sum(-1).expand_as(largest)
     made, sink = seen[pattern_tap(layer)], attention.sink_logits(largest)
-    if sink is not None:
-        made, largest = with_sink(made), torch.maximum(largest, sink[:, None])
-        keys = keys if keys is None else keys + 1
+    largest = largest if sink is None else torch.maximum(largest, sink[:, None])
+    softmax, nowhere = model.config.attention == "softmax", model.config.looks_nowhere
+    if nowhere:
+        made, keys = with_sink(made if softmax else shares(made)[0]), keys if keys is None else keys + 1
     found = stats_from_pattern(
-        made, tokens, causal=True, largest=largest, seen=keys, own=own, v=v, extra=int(sink is not None)
+        made, tokens, causal=True, largest=largest if softmax else None, seen=keys, own=own, v=v, extra=int(nowhere)
     )
+    found = found if softmax else replace(found, max_logit=largest.amax(-1))
     return found if only is None else replace(found, max_logit=largest[..., only].amax(-1))
 
 

@@ -69,3 +69,17 @@ def test_an_event_without_room_says_its_words_under_the_mouse(page, server):
     page.wait_for_function("before => [...document.querySelectorAll('*')].some((node) =>"
                            " [...(node.shadowRoot?.querySelectorAll('[role=slider] canvas') ?? [])]"
                            ".some((one) => one.toDataURL() === before))", arg=before)  # fmt: skip
+
+
+def test_a_prompt_that_nobody_writes_in_shows_its_end(page, server):
+    page.set_viewport_size({"width": 390, "height": 844})
+    visit(page, f"{server}/heads?run=toy&prompt={'+'.join(['5 7 9'] * 8)}".replace(" ", "+"))
+    box = page.get_by_role("textbox", name="Prompt")
+    left = "(box) => [box.scrollLeft, box.scrollWidth - box.clientWidth]"
+    at, most = box.evaluate(left)
+    assert 0 < most - 1 <= at
+    box.focus()
+    box.evaluate("(box) => { box.scrollLeft = 0; box.blur(); }")
+    page.wait_for_function("() => document.activeElement.tagName !== 'TEXTAREA'")
+    settle(page)
+    assert box.evaluate(left)[0] == at

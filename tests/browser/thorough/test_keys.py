@@ -73,7 +73,7 @@ def test_an_event_without_room_says_its_words_under_the_mouse(page, server):
 
 def test_a_prompt_that_nobody_writes_in_shows_its_end(page, server):
     page.set_viewport_size({"width": 390, "height": 844})
-    visit(page, f"{server}/heads?run=toy&prompt={'+'.join(['5 7 9'] * 8)}".replace(" ", "+"))
+    visit(page, f"{server}/heads?run=toy&prompt={'+'.join(['50+57+59'] * 9)}")
     box = page.get_by_role("textbox", name="Prompt")
     left = "(box) => [box.scrollLeft, box.scrollWidth - box.clientWidth]"
     at, most = box.evaluate(left)

@@ -128,10 +128,14 @@ function makeKeys(part) {
     } else return;
     event.preventDefault();
   };
+  const showEnd = (box) => {
+    box.scrollLeft = box.scrollWidth;
+  };
   const rested = ({ target, animationName }) => {
     if (!root.isConnected) return document.removeEventListener("animationstart", rested);
-    if (animationName === "prompt-rests") target.scrollLeft = target.scrollWidth;
+    if (animationName === "prompt-rests") showEnd(target);
   };
+  document.querySelectorAll(PROMPT).forEach(showEnd); // one that was there before this was
   document.addEventListener("keydown", pressed);
   document.addEventListener("animationstart", rested); // styles.css begins one wherever a prompt comes to rest
   nameMenu();

@@ -69,3 +69,16 @@ def test_an_event_without_room_says_its_words_under_the_mouse(page, server):
     page.wait_for_function("before => [...document.querySelectorAll('*')].some((node) =>"
                            " [...(node.shadowRoot?.querySelectorAll('[role=slider] canvas') ?? [])]"
                            ".some((one) => one.toDataURL() === before))", arg=before)  # fmt: skip
+
+
+RESTS = """(box) => {
+  box.dispatchEvent(new AnimationEvent("animationstart", { animationName: "prompt-rests", bubbles: true }));
+  return [box.scrollLeft, box.scrollWidth - box.clientWidth];
+}"""
+
+
+def test_a_prompt_that_comes_to_rest_shows_its_end(page, server):
+    page.set_viewport_size({"width": 390, "height": 844})
+    visit(page, f"{server}/heads?run=toy&prompt={'+'.join(['50+57+59'] * 9)}")
+    at, most = page.get_by_role("textbox", name="Prompt").evaluate(RESTS)  # tests let nothing move by itself
+    assert 0 < most - 1 <= at

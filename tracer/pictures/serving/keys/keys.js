@@ -1,6 +1,6 @@
 // The keys of every page: `?` lists them, `/` goes to the text box that finds heads, or else to the prompt; `o` presses
 // the switch of the head in focus, which a strip has inside it; `n` goes on with the tour, whose card may be many tabs
-// away. Those of the timeline are its own.
+// away. Those of the timeline are its own. A prompt that nobody writes in shows its end.
 export default (args) => live(args, makeKeys, { saves: false });
 
 const FIELD_NAMES = ["Find heads", "Prompt"];
@@ -128,7 +128,16 @@ function makeKeys(part) {
     } else return;
     event.preventDefault();
   };
+  const showEnd = (box) => {
+    box.scrollLeft = box.scrollWidth;
+  };
+  const rested = ({ target, animationName }) => {
+    if (!root.isConnected) return document.removeEventListener("animationstart", rested);
+    if (animationName === "prompt-rests") showEnd(target);
+  };
+  document.querySelectorAll(PROMPT).forEach(showEnd); // one that was there before this was
   document.addEventListener("keydown", pressed);
+  document.addEventListener("animationstart", rested); // styles.css begins one wherever a prompt comes to rest
   nameMenu();
   let was = null;
   return {

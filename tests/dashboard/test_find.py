@@ -20,9 +20,9 @@ from dashboard.loading import prompt_tokens
 from dashboard.shared import plots, prompts
 from dashboard.views.find import data as finding_passages
 from dashboard.views.find import passages as section
-from dashboard.views.find.page import BEYOND, RANKINGS, ranked
+from dashboard.views.find.page import BEYOND, ranked
 from tests.dashboard.conftest import opener
-from tests.dashboard.words import captions, ranking, shown, was_drawn, written
+from tests.dashboard.words import captions, shown, written
 from tracer import data
 from tracer.interventions.edits import recording
 from tracer.measures import MEASURES
@@ -47,13 +47,12 @@ def best_look(run: Run, step: int, layer: int, head: int) -> tuple[int, int, int
 
 def chosen(app: AppTest) -> list[str]:
     """The heads that are ticked."""
-    drawn = [key for key in RANKINGS if key in was_drawn(app)]
-    return [shown(app, key)["Head"][row] for key in drawn for row in app.session_state[key]["selection"]["rows"]]
+    return [shown(app, "ranking")["Head"][row] for row in app.session_state["ranking"]["selection"]["rows"]]
 
 
 def test_heads_are_ranked_and_the_sharpest_look_is_found(open_page: Open, sent: Any, small_run: Run) -> None:
     app = open_page("find", run="tiny", step=20, layer=1, head=3, measure="previous_token")
-    table = ranking(app)
+    table = shown(app, "ranking")
     assert list(table) == ["Head", "Previous-token attention", "Induction score", "Control"]
     recorded = small_run.trace["previous_token"].sel(step=20).values
     np.testing.assert_allclose(table["Previous-token attention"], np.sort(recorded.ravel())[::-1], rtol=1e-6)
@@ -84,7 +83,7 @@ def test_nothing_is_printed_with_a_minus() -> None:
 
 def test_ranked_by_what_is_above_the_control(open_page: Open, small_run: Run) -> None:
     app = open_page("find", run="tiny", measure="induction")
-    table, now = ranking(app), small_run.trace.isel(step=-1)
+    table, now = shown(app, "ranking"), small_run.trace.isel(step=-1)
     assert list(table) == ["Head", "Above control", "Induction score", "Control"]
     assert "Score above control, on random tokens" in captions(app)
     above = (now["induction"] - now["induction_control"]).values
@@ -103,10 +102,11 @@ def test_heads_at_their_control_are_one_line(open_page: Open, copy_run: Callable
     scores[:, 1, 2] += BEYOND
     store["induction"][:] = scores  # pyrefly: ignore[unsupported-operation]
     app = open_page("find", run="places", measure="induction")
-    assert shown(app, "ranking")["Head"] == ["L1H2"] and len(shown(app, "ranking_others")["Head"]) == 7
     assert "7 others at control (within 0.05)" in [one.label for one in app.expander]
+    (listed,) = [one.value for one in app.markdown if "(control " in one.value and one.value.startswith("**L")]
+    assert listed.startswith("**L1H2** ") and "\n" not in listed and len(shown(app, "ranking")["Head"]) == 8
     app = open_page("find", run="places", measure="entropy")
-    assert len(shown(app, "ranking")["Head"]) == 8 and "ranking_others" not in was_drawn(app), (
+    assert not [one for one in app.expander if "heads" in one.label or "others" in one.label], (
         "nothing says who does it"
     )
 
@@ -215,7 +215,7 @@ def test_without_weights_the_kept_prompts_are_searched(
 @pytest.mark.usefixtures("elsewhere")
 def test_models_of_others(run: str, said: str, open_page: Open, sent: Any) -> None:
     app = open_page("find", run=run)
-    assert ranking(app)["Head"]
+    assert shown(app, "ranking")["Head"]
     if said:
         assert said in "".join(info.value for info in app.info)
     else:

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from dashboard.loading import head_scores
 from dashboard.loading.run_summaries import summary
 from dashboard.views.runs.many import _read
-from tests.dashboard.words import captions, ranking, written
+from tests.dashboard.words import captions, shown, written
 from tracer.store import Run
 
 Open = Callable[..., AppTest]
@@ -59,5 +59,5 @@ def test_all_name_the_one_that_stands_out(open_page: Open, copy_run: Callable[..
     assert summary(run).best == (1, 2) and summary(run).stands_out and _read(run)[1] == "L1H2"
     assert head_scores.named("top 3 induction", run.trace).heads == ((1, 2),)
     assert "induction L1H2 " in captions(open_page("training", run="places")), "below the threshold it is the nearest"
-    table = ranking(open_page("find", run="places", measure="induction"))
+    table = shown(open_page("find", run="places", measure="induction"), "ranking")
     assert table["Head"][0] == "L1H2" and table["Induction score"][0] < max(table["Induction score"])

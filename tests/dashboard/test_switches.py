@@ -19,7 +19,7 @@ from dashboard.loading import ablation, prompt_attention, prompt_tokens, roles
 from dashboard.shared import switches
 from dashboard.shared.export import data as taking
 from dashboard.shared.mount import DRAWN
-from tests.dashboard.words import captions, explained, labels, ranking, shown, was_drawn, written
+from tests.dashboard.words import captions, explained, labels, shown, was_drawn, written
 from tracer import data
 from tracer.ablate import zeroed
 from tracer.analysis import guessing, head_roles
@@ -345,7 +345,7 @@ def test_passages_are_of_the_cut_model(small_run: Run, open_page: Open, sent: An
     counts = np.histogram(found[:, 2:].max(-1), 40, (0, 1))[0]
     assert np.abs(np.array(shown(app, "spread").data[0].y) - counts).sum() <= 2, "but for one at an edge of two bars"
     on = open_page("find", run="tiny", step=30, layer=1, head=2)
-    assert ranking(on) == ranking(app) and captions(app).count("Recorded with all heads on.") == 2
+    assert shown(on, "ranking") == shown(app, "ranking") and captions(app).count("Recorded with all heads on.") == 2
     assert sent(on, "passages")[0]["passages"][0]["score"] == pytest.approx(clean.max(), abs=1e-5)
     assert "Recorded with all heads on." not in captions(on) and f": {was:.2f} on average." in captions(on)
 

@@ -13,13 +13,6 @@ def shown(app: AppTest, key: str) -> Any:
     return app.session_state[DRAWN][key][1]
 
 
-def ranking(app: AppTest) -> dict[str, list[Any]]:
-    """Of Find, the heads that do it and below them those that are folded, as one table."""
-    drawn = app.session_state[DRAWN]
-    tables = [drawn[key][1] for key in ("ranking", "ranking_others") if key in drawn]
-    return {name: [value for one in tables for value in one[name]] for name in tables[0]}
-
-
 def was_drawn(app: AppTest) -> set[str]:
     """The keys of all that this session drew."""
     return set(app.session_state[DRAWN])

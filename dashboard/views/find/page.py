@@ -40,8 +40,8 @@ DOES = {
 """What a head with the role of this name is said to do."""
 BESIDE = ("induction", CONTROL, "previous_token", "entropy_normalised", "first_token")
 """What stands beside the measure that heads are ranked by: no induction score without its control."""
-RANKINGS = ("ranking", "ranking_others")
-"""The keys of the tables of heads."""
+LISTED = 8
+"""Heads that are named above the table."""
 SHOWN = 3
 """Measures of the table."""
 CHOICES = (340, 320)
@@ -61,7 +61,7 @@ def page() -> None:
     if trace is None:
         return
     choose_other(run, prompts.searched(run) or trace["step"].values.tolist(), prompt=False)
-    if not any(key in st.session_state for key in RANKINGS):  # one comes from another page, to what is newest now
+    if "ranking" not in st.session_state:  # one comes from another page, to what is newest now
         st.session_state.pop(READ, None)
     choosers.tick(run, lambda: heads.slim(run, lambda: _draw(run), prompts.searched(run) or None))
     if not run.live:
@@ -200,42 +200,46 @@ def _answer(run: Run, trace: xr.Dataset, step: int, measure: str, by: np.ndarray
 
 
 def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, by: np.ndarray, focus: Head) -> None:
-    """The heads that do it, or all where no control says who does; those at its level are folded."""
+    """A line of each head that does it, and the table folded; the table alone where no control says who does."""
     order = ranked(by, head_scores.head_exists(trace))
-    level, usual = _level(run, trace, step, measure)
-    above = order if usual is None else [head for head in order if by[head] - usual[head] >= BEYOND]
-    rest = [head for head in order if head not in above]
+    word, level = _level(run, trace, step, measure)
+    known, scores = choosers.measure_of(run, measure), head_scores.head_means(trace, measure, step)
     st.header("Heads, ranked", anchor=False)
     with st.container(key="ranking_said"):
         probe = theme.unmarked(choosers.probe(run, measure))
-        measured = f"Score above control, on {probe}." if level == ABOVE else f"Measured on {probe}."
+        measured = f"Score above control, on {probe}." if measure == "induction" else f"Measured on {probe}."
         st.caption("Recorded with all heads on." if state.read().off else measured,
                    help="Click a head to read its passages, a column to sort by it.")  # fmt: skip
     columns, config = _columns(run, trace, step, measure, by)
-    if above:
-        _draw_heads(RANKINGS[0], above, columns, config, focus)
-    if not rest:
+    if level is None:
+        _draw_heads(order, columns, config, focus)
         return
-    others = f"{len(rest)} other{'s' * (len(rest) != 1)}" if above else f"All {len(rest)} heads"
-    at = "chance" if level == CHANCE else "control"
-    with st.expander(f"{others} at {at} (within {BEYOND:g})", key="other_heads", type="compact"):
-        _draw_heads(RANKINGS[1], rest, columns, config, focus)
+    above = [head for head in order if scores[head] - level[head] >= BEYOND]
+    named = [
+        f"**{theme.head_label(*head)}** &nbsp;{theme.fmt(float(scores[head]), known)} "
+        f"({word} {theme.fmt(float(level[head]), known)})" for head in above[:LISTED]
+    ]  # fmt: skip
+    named += [f"and {len(above) - LISTED} more"] * (len(above) > LISTED)
+    if named:
+        st.markdown("  \n".join(named))
+    rest = len(order) - len(above)
+    others = f"{rest} other{'s' * (rest != 1)}" if above else f"All {rest} heads"
+    said = f"{others} at {word} (within {BEYOND:g})" if rest else f"All {len(order)} heads above {word}"
+    with st.expander(said, key="other_heads", type="compact"):
+        _draw_heads(order, columns, config, focus)
 
 
 def _level(run: Run, trace: xr.Dataset, step: int, measure: str) -> tuple[str, np.ndarray | None]:
-    """What heads that don't do it show, and its name: 0 of what is above its control, a control, or chance."""
+    """What the score of a head that doesn't do it is, [layer head], with its name: a control, or chance."""
     role = next((one for one in roles.table() if one.measure == measure), None)
     if role is None or role.control is None:
         return "", None
-    shape = trace.sizes["layer"], trace.sizes["head"]
     if role.control == CHANCE:
         chance = choosers.measure_of(run, measure).at_chance(run.about.setting)
-        return CHANCE, None if chance is None else np.full(shape, chance)
-    if not head_scores.holds(trace, role.control):
-        return "", None
-    if measure == "induction":
-        return ABOVE, np.zeros(shape)
-    return role.control, head_scores.head_means(trace, role.control, step)
+        shape = trace.sizes["layer"], trace.sizes["head"]
+        return "chance", None if chance is None else np.full(shape, chance)
+    known = head_scores.holds(trace, role.control)
+    return "control", head_scores.head_means(trace, role.control, step) if known else None
 
 
 def _columns(
@@ -261,15 +265,14 @@ def _columns(
 
 
 def _draw_heads(
-    key: str, heads: list[Head], columns: dict[str, np.ndarray], config: dict[str, Any], focus: Head
+    heads: list[Head], columns: dict[str, np.ndarray], config: dict[str, Any], focus: Head
 ) -> None:  # fmt: skip
-    rows = [heads.index(focus)] if focus in heads else []
-    state.show(key, {"selection": {"rows": rows, "columns": [], "cells": []}})
+    state.show("ranking", {"selection": {"rows": [heads.index(focus)], "columns": [], "cells": []}})
     table(
         {"Head": [theme.head_label(*head) for head in heads],
          **{label: [float(column[head]) for head in heads] for label, column in columns.items()}},
-        key=key, alt=f"Heads ranked by {next(iter(columns)).lower()}", config=config,
-        selection_mode=["single-row", "single-cell"], on_select=lambda: _take(key, heads),
+        key="ranking", alt=f"Heads ranked by {next(iter(columns)).lower()}", config=config,
+        selection_mode=["single-row", "single-cell"], on_select=lambda: _take(heads),
     )  # fmt: skip
 
 
@@ -279,9 +282,9 @@ def ranked(values: np.ndarray, there: np.ndarray) -> list[Head]:
     return sorted(heads, key=lambda head: (not np.isfinite(values[head]), -values[head], head))
 
 
-def _take(key: str, heads: list[Head]) -> None:
+def _take(heads: list[Head]) -> None:
     """The head of the row that was chosen, or of the cell that was clicked."""
-    chosen = st.session_state[key]["selection"]
+    chosen = st.session_state["ranking"]["selection"]
     rows = [row for row, _ in chosen["cells"]] or chosen["rows"]
     if rows and rows[0] < len(heads):
         state.focus_on(heads[rows[0]])

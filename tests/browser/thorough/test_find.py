@@ -13,7 +13,6 @@ from tests.browsing import query, settle, spot
 
 pytestmark = pytest.mark.slow
 
-RANKINGS = ":is(.st-key-ranking, .st-key-ranking_others)"
 HOSTILE = (
     "<script>alert(1)</script>", "</script><img src=x onerror=alert(1)>", "\u202erow", "\x00", "\n", "👩\u200d🚀",
     "x" * 300, "**b**", "[x](javascript:alert(1))", "$x$", ":material/x:", "   ", "\n        y", " " * 200,
@@ -26,22 +25,18 @@ CLEAR_AT_ONCE = """() => new MutationObserver((_, observer) => {
 
 
 def heads(page):
-    """The heads of the table, and of the one below it once that is unfolded, top down."""
+    """The heads of the table, top down, which is unfolded for that."""
     folded = page.locator(".st-key-other_heads details:not([open]) summary")
     if folded.count():
         folded.click()
-        expect(page.locator(".st-key-ranking_others tbody tr").first).to_be_attached()
-    return page.locator(RANKINGS).locator("tbody tr td:first-of-type").all_text_contents()
+    expect(page.locator(".st-key-ranking tbody tr").first).to_be_attached()
+    return page.locator(".st-key-ranking tbody tr td:first-of-type").all_text_contents()
 
 
 def press(page, row):
     """Click on the name of a head, which is drawn on a canvas."""
-    above = page.locator(".st-key-ranking tbody tr").count()
-    key, at = ("ranking", row) if row < above else ("ranking_others", row - above)
-    canvas = page.locator(f".st-key-{key} canvas").first
-    canvas.scroll_into_view_if_needed()
-    box = canvas.bounding_box()
-    page.mouse.click(box["x"] + 60, box["y"] + HEAD + ROW * (at + 0.5))
+    box = page.locator(".st-key-ranking canvas").first.bounding_box()
+    page.mouse.click(box["x"] + 60, box["y"] + HEAD + ROW * (row + 0.5))
 
 
 def test_rank_read_and_open(page, server):
@@ -50,7 +45,7 @@ def test_rank_read_and_open(page, server):
     first, *others = heads(page)
     assert len(others) == 7
     assert first.startswith("L1")
-    ticked = page.locator(RANKINGS).locator("tr[aria-selected=true]")
+    ticked = page.locator(".st-key-ranking tr[aria-selected=true]")
     expect(ticked).to_contain_text(first)
     expect(page.get_by_role("heading", name=f"Where {first} looks")).to_be_visible()
     expect(page.locator(".passages li")).to_have_count(16)
@@ -58,7 +53,7 @@ def test_rank_read_and_open(page, server):
     # The ranking stays in view while passages scroll.
     last = page.locator(".passages li").last
     last.evaluate("passage => passage.scrollIntoView({ block: 'end' })")  # no further: other parts follow below
-    expect(page.locator(RANKINGS).locator("canvas").first).to_be_in_viewport()
+    expect(page.locator(".st-key-ranking canvas").first).to_be_in_viewport()
     page.evaluate("document.querySelector('[data-testid=stMain]').scrollTo(0, 0)")
     settle(page)
 

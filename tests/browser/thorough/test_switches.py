@@ -7,7 +7,7 @@ import torch
 from playwright.sync_api import expect
 
 import tracer
-from tests.browser.thorough.test_find import RANKINGS, heads, press
+from tests.browser.thorough.test_find import heads, press
 from tests.browsing import number, query, settle, visit
 from tracer import data
 from tracer.analysis.max_activating import rows_of_text, search, strongest, typical
@@ -124,7 +124,7 @@ def test_a_click_on_find(page, server, folder):
     n_ctx = run.config.model.n_ctx
     tokens = data.build(run.config.data, n_ctx, run.config.seed).val(rows_of_text(n_ctx))[:, :n_ctx]
     visit(page, f"{server}/find?run=toy&layer=1&head=2")
-    ranking = page.locator(RANKINGS).first
+    ranking = page.locator(".st-key-ranking")
 
     def scores():
         settle(page)

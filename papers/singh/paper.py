@@ -8,7 +8,7 @@ import tracer
 
 from .clamps import HEAD, copy, match, match_and_copy, own_token, previous
 from .exemplars import FewShot, Items100, Items200, Labels10, Labels15
-from .numbers import fixed, on, one_by_one, right_share
+from .numbers import fixed, on, one_by_one, right_share, with_heads
 
 EITHER = float(np.log(2))
 """nats: the loss of saying either label of the row."""
@@ -156,6 +156,14 @@ def drawn(runs):
     return {label: (steps[loss < 2], loss[loss < 2]) for label, (steps, loss) in curves.items()}
 
 
+def without_layer_1(**which):
+    """The control of what is right in rows of a kind: either label is right in half of them."""
+    return tracer.Control(
+        "without the heads of layer 1",
+        lambda runs: with_heads(runs["all-heads"].model(), fixed(FewShot, **which), [])[1], (None, 0.6), "of rows",
+    )  # fmt: skip
+
+
 SUBCIRCUITS = (
     "By clamping subsets of activations throughout training, we then identify three underlying subcircuits that "
     "interact to drive IH formation, yielding the phase change."
@@ -246,14 +254,20 @@ paper = tracer.Paper(
         tracer.Claim(
             "what heads give alone sums to what they give together, within 0.7 to 1.4", ("all-heads",),
             alone_beside_together, (0.7, 1.4),
+            control=tracer.Control(
+                "before training, what they give together", lambda runs: abs(sum(losses_of_lead(runs, 0))),
+                (None, 0.2), "of a logit",
+            ),
         ),
         tracer.Claim(
             "eight heads: 0.95 of rows are right with pairs of labels that were held out", ("all-heads",),
             lambda runs: on_rows(runs, held=True), (0.95, None), "of rows",
+            control=without_layer_1(held=True),
         ),
         tracer.Claim(
             "eight heads: more than 0.6 of rows are right with items that no training row has (either label: 0.5)",
             ("all-heads",), lambda runs: on_rows(runs, new=True), (0.6, None), "of rows",
+            control=without_layer_1(new=True),
         ),
         tracer.Claim(
             "more classes delay B: from 50 to 100 and from 100 to 200, each 1.1 times as many steps or more",

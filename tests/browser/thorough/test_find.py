@@ -35,7 +35,9 @@ def heads(page):
 
 def press(page, row):
     """Click on the name of a head, which is drawn on a canvas."""
-    box = page.locator(".st-key-ranking canvas").first.bounding_box()
+    canvas = page.locator(".st-key-ranking canvas").first
+    canvas.scroll_into_view_if_needed()  # waits until what unfolds stands still
+    box = canvas.bounding_box()
     page.mouse.click(box["x"] + 60, box["y"] + HEAD + ROW * (row + 0.5))
 
 

@@ -80,10 +80,9 @@ def test_guesses_of_one_token_are_without_a_loss() -> None:
 
 def test_events_are_marked() -> None:
     blob = scrubber.pack([0, 10], {}, [1.0, 2.0], {}, n=(4, 4))
-    event = scrubber.Event(5, 3, 8, "L0H1: previous token")
-    assert scrubber.picture(blob, step=0, events=[event]).cue["events"] == [
-        {"step": 5, "low": 3, "high": 8, "label": "L0H1: previous token"}
-    ]
+    event = scrubber.Event(5, 3, 8, "L0H1: previous token", "L0H1 turns to the token before")
+    (sent,) = scrubber.picture(blob, step=0, events=[event]).cue["events"]
+    assert sent == {"step": 5, "low": 3, "high": 8, "label": event.label, "says": event.says}
 
 
 def test_a_timeline_without_a_film() -> None:

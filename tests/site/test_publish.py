@@ -48,7 +48,7 @@ def test_a_page_says_what_its_run_holds(site: Path, trained_toy: Path) -> None:
     run = tracer.open_run(trained_toy)
     page = (site / f"{run.name}.html").read_text("utf-8")
     notes, changed = told(page), happened(run, run.trace)
-    assert notes["What happened"] == {f"step {at.step:,} ({at.low:,}–{at.high:,})": at.label for at in changed}
+    assert notes["What happened"] == {f"step {at.step:,} ({at.low:,}–{at.high:,})": at.says for at in changed}
     assert any(re.fullmatch(r"L1H\d reads L0H\d", at.label) for at in changed), "dated from weights, as on Phases"
     roles = tracer.roles(run).heads
     assert roles and list(notes["Roles of heads"]) == [f"L{layer}H{head}" for layer, head in roles]
@@ -99,7 +99,7 @@ def test_the_index_leads_to_each_run(site: Path, trained_toy: Path) -> None:
     assert f'<a class="card" href="{trained_toy.name}.html"><h2>{trained_toy.name}</h2>' in text
     assert text.count("data:image/png;base64,") == 2  # light and dark
     run = tracer.open_run(trained_toy)
-    assert all(escape(one.label) in text for one in happened(run, run.trace))
+    assert all(escape(one.says) in text for one in happened(run, run.trace))
 
 
 def test_what_takes_too_long_is_left_out_and_said(

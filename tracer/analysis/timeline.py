@@ -48,9 +48,9 @@ def reads(run: Run, held: MutableMapping[int, NDArray[np.float32]] | None = None
 
 
 def events_of(curves: Iterable[Curve]) -> list[Event]:
-    """Every change that these curves date, in order, by the names of `training_curves.MARKS`."""
+    """Every change that these curves date, in order, by the names of `training_curves.MARKS` and HAPPENS."""
     return [
-        Event(curve.change.midpoint, curve.change.low, curve.change.high, curve.mark)
+        Event(curve.change.midpoint, curve.change.low, curve.change.high, curve.mark, curve.happens)
         for curve in events(curves) if curve.change
     ]  # fmt: skip
 

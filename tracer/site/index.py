@@ -46,7 +46,7 @@ def card_of(run: Run, found: Findings, address: str) -> Card:
     step = int(trace["step"].values[-1])
     shape = f"{trace.sizes['layer']} layers of {trace.sizes['head']} heads, " if "layer" in trace.sizes else ""
     line = f"{shape}{run.meta['n_params']:,} parameters, {run.status} at step {step:,}"
-    happened = tuple(f"{event.label}: {when(event)}" for event in found.events)
+    happened = tuple(f"{event.says}: {when(event)}" for event in found.events)
     return Card(run.name, address, line, verdict(found.health), happened, _pictures(trace))
 
 

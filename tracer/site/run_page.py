@@ -103,7 +103,7 @@ def _without_heads(run: Run, trace: xr.Dataset, history: Picture | None, measure
 
 def _happened(events: list[Event]) -> list[Note]:
     """Each event with the step and its 95 % interval."""
-    terms = [(when(event), event.label) for event in events]
+    terms = [(when(event), event.says) for event in events]
     return [Note("What happened", terms=terms)] if terms else []
 
 

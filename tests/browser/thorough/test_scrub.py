@@ -173,7 +173,7 @@ def test_roles_events_and_guesses_follow_the_film(page, sent, folder):
         assert found == role_codes(trace.sel(step=[at], method="nearest"))[0].tolist()
         assert lost == lost_codes(trace.sel(step=slice(at)))[-1].tolist()
         before = [event for event in events if event.step <= at]
-        ends = f", after step {before[-1].step:,}: {before[-1].label}" if before else ""
+        ends = f", after step {before[-1].step:,}: {before[-1].says}" if before else ""
         expect(slider(page)).to_have_attribute("aria-valuetext", re.compile(f"^step {at:,}, .*\\d{re.escape(ends)}$"))
         told.add(ends)
         page.keyboard.press("Escape")

@@ -41,6 +41,8 @@ class Event(NamedTuple):
     """Both ends of the 95 % interval of its date."""
     high: float
     label: str
+    says: str
+    """The same as a sentence without its dot, where there is room."""
 
 
 def picture(

@@ -383,7 +383,7 @@ function makeScrubber(part) {
     const loss = lossAt.node.hidden ? "" : `, ${head.loss} ${lossText(i)}`;
     const measure = scoreAt.node.hidden ? "" : `, ${scoreLabel()} ${scoreText(i)}`;
     strip.ariaValueNow = `${i}`;
-    const happened = event ? `, after step ${exactStep(event.step)}: ${event.label}` : "";
+    const happened = event ? `, after step ${exactStep(event.step)}: ${event.says}` : "";
     strip.ariaValueText = `step ${stepName(i)}${loss}${measure}${happened}`;
   }
   stop();

@@ -11,7 +11,7 @@ import streamlit as st
 from dashboard import loading, state, theme
 from dashboard.loading import ablation, comparison, head_scores
 from dashboard.shared.answer import draw_answer
-from dashboard.shared.beside import draw_beside
+from dashboard.shared.answer_beside import draw_beside
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot
 from dashboard.views.circuits import data as circuits

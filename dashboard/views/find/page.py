@@ -12,8 +12,8 @@ from dashboard.loading import ablation, head_scores, roles
 from dashboard.loading.kept import of_run
 from dashboard.shared import choosers, prompts, switches
 from dashboard.shared.answer import draw_answer
+from dashboard.shared.answer_beside import draw_beside
 from dashboard.shared.asking import asked, is_wished
-from dashboard.shared.beside import draw_beside
 from dashboard.shared.comparing import choose_other, refuse_to_compare
 from dashboard.shared.plots import table
 from dashboard.stage import heads

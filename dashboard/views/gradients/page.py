@@ -13,7 +13,7 @@ from dashboard import loading, state, theme
 from dashboard.loading import head_scores, rows
 from dashboard.shared import choosers
 from dashboard.shared.answer import draw_answer
-from dashboard.shared.beside import draw_line
+from dashboard.shared.answer_beside import draw_line
 from dashboard.shared.comparing import choose_several, refuse_to_compare
 from dashboard.shared.entropy_bound import draw_bound
 from dashboard.shared.mount import draw

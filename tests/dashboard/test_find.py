@@ -85,7 +85,7 @@ def test_ranked_by_what_is_above_the_control(open_page: Open, small_run: Run) ->
     app = open_page("find", run="tiny", measure="induction")
     table, now = shown(app, "ranking"), small_run.trace.isel(step=-1)
     assert list(table) == ["Head", "Above control", "Induction score", "Control"]
-    assert "Score above control, on random tokens" in captions(app)
+    assert "By score above control, on random tokens" in captions(app)
     above = (now["induction"] - now["induction_control"]).values
     np.testing.assert_allclose(table["Above control"], np.sort(above.ravel())[::-1], rtol=1e-6)
     best = np.unravel_index(int(above.argmax()), above.shape)

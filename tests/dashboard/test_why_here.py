@@ -32,6 +32,11 @@ def pinned(open_page: Open, query: int, key: int, **selection: Any) -> AppTest:
     return app
 
 
+def looks(run: Run, key: int) -> str:
+    """How L1H2's look from the last token is called: by more than its even share, or hardly at all."""
+    return "looks" if float(look(run.model(), TOKENS).pattern(1, 2)[-1, key]) > 1 / 6 else "hardly looks"
+
+
 def test_the_last_token_is_explained_until_a_cell_is_pinned(open_page: Open, small_run: Run) -> None:
     app = open_page("heads", run="tiny", prompt=PROMPT, layer=1, head=2)
     assert "Why L1H2 looks there" in written(app) and "Click a cell of the pattern" in written(app)
@@ -57,19 +62,23 @@ def test_the_pinned_cell_is_explained(open_page: Open, small_run: Run) -> None:
     assert list(figure.data[0].x) == found.key_source.values.tolist()
     np.testing.assert_allclose(np.array(figure.data[0].z), found.above, atol=1e-6)
     assert f"{found.attrs['pattern']:.2f} of its attention (even share 0.17)" in written(app)
-    said = ("Why “4” (5) looks at “4” (2)", "Why L1H2 looks there", "The strongest reason")
+    said = (f"Why “4” (5) {looks(small_run, 2)} at “4” (2)", "Why L1H2 looks there", "The strongest reason")
     assert all(text in written(app) for text in said), "in brief where the reader has clicked"
     app.segmented_control(key="why_what").set_value("score").run()
     np.testing.assert_allclose(np.array(shown(app, "why_pairs").data[0].z), found, atol=1e-6)
     assert f"{float(found.sum()):+.2f}".replace("-", "−") in written(app)
 
 
-def test_a_pinned_cell_is_in_the_link_of_its_prompt(open_page: Open) -> None:
-    app = pinned(open_page, 5, 2)
+def test_a_pinned_cell_is_in_the_link_of_its_prompt(open_page: Open, small_run: Run) -> None:
+    row = look(small_run.model(), TOKENS).pattern(1, 2)[-1]
+    least = int(row.argmin())
+    app = pinned(open_page, 5, least)
     chosen = app.session_state["selection"]
-    assert state.to_query(chosen)["cell"] == "5.2" and state.from_query(state.to_query(chosen)) == chosen
+    assert state.to_query(chosen)["cell"] == f"5.{least}" and state.from_query(state.to_query(chosen)) == chosen
     opened = open_page("heads", **vars(chosen))
-    assert "query 5 “4” → key 2 “4”: " in written(opened) and "Why “4” (5) looks at “4” (2)" in written(opened)
+    token = "034534"[least] if least else "<bos>"
+    assert f"query 5 “4” → key {least} “{token}”: " in written(opened)
+    assert float(row[least]) < 1 / 6 and f"Why “4” (5) hardly looks at “{token}” ({least})" in written(opened)
     opened.text_area(key="prompt_box").set_value("7 8 9").run()
     assert opened.session_state["selection"].cell is None
     for damaged in ("5", "a.b", "-3.x", "1.2.3", ""):

@@ -207,7 +207,7 @@ def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, by: np.n
     st.header("Heads, ranked", anchor=False)
     with st.container(key="ranking_said"):
         probe = theme.unmarked(choosers.probe(run, measure))
-        measured = f"Score above control, on {probe}." if measure == "induction" else f"Measured on {probe}."
+        measured = f"By score above control, on {probe}." if measure == "induction" else f"Measured on {probe}."
         st.caption("Recorded with all heads on." if state.read().off else measured,
                    help="Click a head to read its passages, a column to sort by it.")  # fmt: skip
     columns, config = _columns(run, trace, step, measure, by)

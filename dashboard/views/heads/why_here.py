@@ -83,12 +83,16 @@ def _ends(shown: PromptPatterns, at: Cell) -> list[str]:
 def _say(shown: PromptPatterns, at: Cell, found: Answer, is_chosen: bool) -> None:
     """Why, in brief, and where there is more."""
     query, key = _ends(shown, at)
-    share, even = (theme.fmt(x, "share" if x >= 0.005 else "") for x in (found.score.attrs["pattern"], 1 / (at[0] + 1)))
-    st.text(f"Why {query} looks at {key}")
+    weight, each = found.score.attrs["pattern"], 1 / (at[0] + 1)
+    share, even = (theme.fmt(x, "share" if x >= 0.005 else "") for x in (weight, each))
+    looks = weight > each or not at[0]
+    st.text(f"Why {query} {'' if looks else 'hardly '}looks at {key}")
     st.text(f"{share} of its attention (even share {even})")
-    st.text(found.reason.brief)
+    if looks or is_chosen:  # what is left of a look that went with a head has no reason of its own
+        st.text(found.reason.brief)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        _offer_switch(found, shown.off)
+        if looks:
+            _offer_switch(found, shown.off)
         if is_chosen:
             st.markdown("[More](#why)", width="content")
         else:

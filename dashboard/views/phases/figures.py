@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Window = tuple[int, int, int, int, int]
 """Onset, midpoint and end, and the interval of the midpoint."""
 WARM = "warm-up ends"
+SHORT = 12
+"""Letters of a unit that a phone has room for in the title of a lane; hovering says every unit."""
 LANE, FOOT, HEAD = 76, 48, 20
 """Pixels of a lane with its name, below all of them, and above them where the warm-up is named."""
 SIDES = 72, 8
@@ -112,7 +114,8 @@ def timeline(
                 ),
                 dict(type="line", x0=low, x1=high, line={"color": ink.mark, "width": 5}, **shown | {"y0": 0, "y1": 0}),
             ]  # fmt: skip
-        name = f"{f'<b>{number}</b>  ' if number else ''}{plain(label)}{f' ({unit})' if unit else ''}"
+        in_title = f" ({unit})" if 0 < len(unit) <= SHORT else ""
+        name = f"{f'<b>{number}</b>  ' if number else ''}{plain(label)}{in_title}"
         where = len(x) - 1 if step is None else max(0, int(np.searchsorted(x, step, "right")) - 1)
         now = f"<b>{theme.fmt(float(y[where]))}</b>" if len(y) and np.isfinite(y[where]) else ""
         place = {

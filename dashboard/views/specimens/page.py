@@ -200,8 +200,8 @@ def _answer(runs: Mapping[str, Run]) -> str:
 def _draw_series(runs: Mapping[str, Run]) -> None:
     """One button for all that are not trained yet, or how that stands."""
     missing = [name for name in TRAINED if name not in runs or runs[name].status not in reading.DONE]
-    which = f"all {len(missing)}" if len(missing) == len(TRAINED) else f"the {len(missing)} missing"
-    what = f"Train {which} tutorial model{'s' * (len(missing) > 1)}"
+    models = f"{len(missing)} tutorial model{'s' * (len(missing) > 1)}"
+    what = f"Train all {models}" if len(missing) == len(TRAINED) else f"Train the {models} not trained here"
     series = jobs.reproducing()
     if series is not None and series.alive:
         with st.container(horizontal=True, vertical_alignment="center"):

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize(("address", "pairs"), [
     ("heads?run=toy&layer=1&head=0", [("All heads on this prompt", "L1H0 on this prompt")]),
-    ("training?run=toy", [("Loss", "Copying"), ("Use of context", "Loss by position")]),
+    ("training?run=toy", [("Copying", "Use of context")]),
 ])  # fmt: skip
 def test_sections_side_by_side_begin_on_one_line(page, server, address, pairs):
     visit(page, f"{server}/{address}")

@@ -94,7 +94,7 @@ def test_pictures_of_a_file_live_on(page: Page, server: str, offline) -> None:  
     part = tab.locator(".part.curves").first
     expect(part.locator("canvas").first).to_be_visible()
     name, data = saved(tab, part, "CSV")
-    assert re.fullmatch(r"entropy_curves-toy-step-\d+\.csv", name) and rows(data)[0][0] == "step"
+    assert re.fullmatch(r"loss-toy-step-\d+\.csv", name) and rows(data)[0][0] == "step"
     assert safe(saved(tab, part, "SVG")[1]) and saved(tab, part, "PNG")[1].startswith(b"\x89PNG")
 
 

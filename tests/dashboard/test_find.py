@@ -102,7 +102,7 @@ def test_heads_at_their_control_are_one_line(open_page: Open, copy_run: Callable
     scores[:, 1, 2] += BEYOND
     store["induction"][:] = scores  # pyrefly: ignore[unsupported-operation]
     app = open_page("find", run="places", measure="induction")
-    assert "7 others at control (within 0.05)" in [one.label for one in app.expander]
+    assert "7 others less than 0.05 above control" in [one.label for one in app.expander]
     (listed,) = [one.value for one in app.markdown if "(control " in one.value and one.value.startswith("**L")]
     assert listed.startswith("**L1H2** ") and "\n" not in listed and len(shown(app, "ranking")["Head"]) == 8
     app = open_page("find", run="places", measure="entropy")

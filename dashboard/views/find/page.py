@@ -224,7 +224,7 @@ def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, by: np.n
         st.markdown("  \n".join(named))
     rest = len(order) - len(above)
     others = f"{rest} other{'s' * (rest != 1)}" if above else f"All {rest} heads"
-    said = f"{others} at {word} (within {BEYOND:g})" if rest else f"All {len(order)} heads above {word}"
+    said = f"{others} less than {BEYOND:g} above {word}" if rest else f"All {len(order)} heads above {word}"
     with st.expander(said, key="other_heads", type="compact"):
         _draw_heads(order, columns, config, focus)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.mutants.places import Mutant, changed, compiled, draw, places
-from benchmarks.mutants.report import argued, entries, report, section
+from benchmarks.mutants.report import argued, report, section
 from benchmarks.mutants.run import Judged, Verdict
 
 
@@ -231,9 +231,3 @@ def test_what_was_argued_away_is_not_counted_and_what_hangs_is_killed() -> None:
     assert argued(found[0], [{"file": "a.py", "text": "a < b", "why": "any of them"}]) == "any of them"
     assert not argued(found[0], [{**listed[0], "text": "a < b", "change": "a < b -> a >= b"}])
     assert "| a.py:3 | comparison | `a < b -> a <= b` | no test reaches it |" in page
-
-
-def test_each_argument_is_about_a_line_that_is_there() -> None:
-    for one in entries():
-        assert one["text"] in (Path(__file__).parents[2] / one["file"]).read_text(), one
-        assert one["why"] and " -> " in one.get("change", " -> ")

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
-import pytest
 import torch
 
-from tests.tiers import quick
-from tracer.ablate import MODES, effect, sweep
 from tracer.ablate.repeats import Repeats
-from tracer.analysis.eval_sequences import batches
 from tracer.config import ModelConfig
 from tracer.data.probes import repeated
 from tracer.model import Transformer
-from tracer.presets import preset
-from tracer.store import Run
-from tracer.training.loop import train
 
 VOCAB, CTX, SURE = 65, 64, 12.0
 COST = 3.30
@@ -56,28 +48,6 @@ def signalling() -> Transformer:
     second.W_V[0, token, :VOCAB], second.W_O[0, :VOCAB, out] = between * words, words
     second.W_V[1, 1:VOCAB, 0], second.W_O[1, 0, constant] = between, -large
     return model
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Of the toy, whose vocabulary and context are those of the model above."""
-    config = replace(preset("induction").config, run=str(tmp_path_factory.mktemp("match") / "toy"), steps=1)
-    return train(replace(config, device="cpu"), quiet=True)
-
-
-@pytest.mark.parametrize("mode", quick(MODES, ("resample",)))
-def test_pages_take_replacements_from_rows_without_a_repeat(mode: str, run: Run) -> None:
-    """The batches of a run with as many tokens; and sweeps, which share work, as single passes."""
-    found, model = batches(run), signalling()
-    probe, reference = found.repeat, found.reference("repeat", mode)
-    assert (reference is None) == (mode == "zero")
-    if reference is not None:
-        assert reference.shape == (8 * len(probe.tokens), probe.tokens.shape[1])
-        assert not Repeats(reference).seen.any()
-    alone = effect(model, probe.tokens, [(1, 1)], mode, reference=reference).over(probe.predictable)
-    assert alone.mean == pytest.approx(COST, abs=0.005)
-    swept = sweep(model, probe.tokens, mode, positions=probe.predictable, reference=reference)
-    assert float(swept[1, 1]) == pytest.approx(COST, abs=0.005)
 
 
 def test_given_rows_without_their_repeats() -> None:

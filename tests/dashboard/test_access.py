@@ -25,6 +25,7 @@ from websockets.sync.client import connect
 from dashboard import access, jobs, loading, work_queue
 from tests.browsing import served
 from tests.dashboard.words import labels
+from tests.tiers import quick
 from tests.waiting import wait
 from tracer.store import Run, is_trained_by, waiting
 from tracer.store.layout import Lock
@@ -178,7 +179,7 @@ def test_nothing_is_started_or_stopped(read_only: None, none_left: None, workpla
     assert jobs.started() == []
 
 
-@pytest.mark.parametrize("page", ["runs", "heads", "ablate", "specimens", "training"])
+@pytest.mark.parametrize("page", quick(["runs", "heads", "ablate", "specimens", "training"], ("runs", "heads")))
 def test_no_page_offers_to(page: str, read_only: None, open_page: Open, copy_run: Callable[..., Run]) -> None:
     copy_run("other", status="stopped")
     app = open_page(page, **({} if page in ("runs", "specimens") else {"run": "tiny"}))

@@ -20,6 +20,7 @@ from dashboard.loading import ablation
 from dashboard.views.circuits import composition
 from dashboard.views.circuits import data as circuits
 from tests.dashboard.words import captions, shown, was_drawn, written
+from tests.tiers import quick
 from tracer.analysis.eval_sequences import batches
 from tracer.config import ModelConfig
 from tracer.data.probes import repeated
@@ -340,7 +341,7 @@ def test_why_a_circuit_is_not_defined(
         assert wanted in found and bool(wanted) == bool(found)
 
 
-@pytest.mark.parametrize("run", ["gpt", "opened"])
+@pytest.mark.parametrize("run", quick(["gpt", "opened"], ("opened",)))
 @pytest.mark.usefixtures("elsewhere")
 def test_a_hugging_face_model_is_read_by_its_weights(run: str, open_page: Open, sent: Any) -> None:
     app = open_page("circuits", run=run, layer=1, head=1)

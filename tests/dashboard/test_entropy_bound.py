@@ -16,7 +16,7 @@ from dashboard.loading import diagnoses
 from dashboard.loading.diagnoses import Bounds
 from dashboard.shared.entropy_bound import reading
 from tracer.analysis.entropy_bound import bound
-from tracer.store import Run, open_run
+from tracer.store import Run
 
 Open = Callable[..., AppTest]
 
@@ -32,11 +32,6 @@ def test_every_snapshot_on_the_texts_that_the_run_kept(small_run: Run, workplace
         assert getattr(found, name)[2] == float(getattr(expected, name)[1, 2])
     assert (found.by_weights <= found.by_scores).all() and (found.by_scores <= found.entropy).all()
     assert found.entropy.max() <= found.uniform
-
-
-def test_runs_of_others_have_none(others: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(others)
-    assert [diagnoses.bounds(open_run(name), (0, 0)) for name in ("gpt", "opened")] == [None, None]
 
 
 def test_a_run_without_snapshots_has_none(copy_run: Callable[..., Run]) -> None:

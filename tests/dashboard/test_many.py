@@ -60,20 +60,6 @@ def test_words_find_runs_and_a_ticked_one_has_its_card(open_page: Open, several:
     assert not [button for button in app.button if (button.key or "").startswith("open ")]  # other rows, none ticked
 
 
-def test_ticked_runs_say_in_what_they_differ_and_are_laid_over_each_other(several: list[str]) -> None:
-    app = tick(AppTest.from_file(str(APP), default_timeout=300).run(), [0, MANY - 1, MANY])
-    usual = str(Run(Path("checkpoints") / "tiny").config.optim.lr)
-    assert shown(app, "runs_differ") == {
-        "Setting": ["seed", "optim.lr", "idea"], "r11": ["12", usual, ""], "r00": ["1", "0.5", "0"],
-        "tiny": ["0", usual, ""],
-    }  # fmt: skip
-    assert "These 3 runs differ in 3 settings." in written(app)
-    app.button(key="runs_over").click().run()
-    selection = app.session_state["selection"]
-    assert (selection.run, selection.compare, selection.over) == ("r11", "r00", ("tiny",))
-    assert [title.value for title in app.title] == ["Training"] and not app.exception
-
-
 def test_lines_of_python_find_the_same_runs(several: list[str]) -> None:
     held: dict[str, Any] = {}
     exec(listed("lr=0.5 r0"), held)

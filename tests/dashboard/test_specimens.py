@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,10 +25,9 @@ from tracer.config import TrainConfig
 from tracer.presets import preset
 from tracer.specimens.paper_results import results
 from tracer.specimens.system_figures import outcome
-from tracer.specimens.tutorials import CLAIMS, SPECIMENS, TUTORIALS
+from tracer.specimens.tutorials import CLAIMS, SPECIMENS
 from tracer.specimens.tutorials import TRAINED as TRAINABLE
 from tracer.store import Run, open_run
-from tracer.store.layout import Lock
 from tracer.training.loop import train
 
 Open = Callable[..., AppTest]
@@ -89,19 +87,6 @@ def arguments(one: jobs.Started) -> list[str]:
     """What follows `python -P -m tracer`."""
     assert isinstance(one.process.args, list)
     return [str(word) for word in one.process.args[4:]]
-
-
-def test_the_story_is_in_the_order_of_the_tutorials(open_page: Open, nothing: Path) -> None:
-    app = open_page("specimens", **OPEN)
-    assert [e.value for e in app.header] == [*(one.paper.title for one in TUTORIALS.values()), "Findings of the field"]
-    titles = [f"{i}. {one.title}" for i, one in enumerate(SPECIMENS.values(), 1)]
-    assert [e.value for e in app.subheader][: len(SPECIMENS)] == titles
-    assert [e.proto.anchor for e in app.subheader][: len(SPECIMENS)] == list(SPECIMENS)
-    text = written(app)
-    for one in SPECIMENS.values():
-        assert all(re.sub("[_:]", r"\\\g<0>", words) in text for words in (one.changed, one.expects, one.published[1:]))
-    assert [text.count(f"**{word}") for word in ("Changed", "Expect", "Published")] == [13, 13, 13]
-    assert text.count("**Published by [") == 12 and "(https://0xpemulis.net/ml8_transformers.html)" in text
 
 
 def test_runs_are_known_by_their_preset_and_their_system(elsewhere: Path) -> None:
@@ -276,33 +261,6 @@ def test_a_name_that_is_taken_is_said(open_page: Open, nothing: Path, made: Path
     app = open_page("specimens")
     app.button(key="train multi-head-small").click().run()
     assert "already holds a run" in written(app) and jobs.started() == []
-
-
-def test_a_live_run_is_drawn_as_far_as_it_is(open_page: Open, elsewhere: Path) -> None:
-    change("my-multi-head", status="training")
-    lock = Lock(Path("checkpoints/my-multi-head"))
-    try:
-        app = open_page("specimens", **OPEN)
-    finally:
-        lock.release()
-    text = written(app)
-    assert "**Now**, step 20" in text and "What its attention does so far" in text and "Stop" in labels(app)
-
-
-@pytest.mark.parametrize("broken", ["trace.zarr", "trace.zarr/entropy"])
-def test_a_damaged_run_leaves_the_others_whole(open_page: Open, elsewhere: Path, broken: str) -> None:
-    shutil.rmtree(f"checkpoints/my-multi-head/{broken}")
-    text = written(open_page("specimens", **OPEN))
-    assert "Its trace cannot be read; Training says why." in text and text.count("here, step 20") == 2
-
-
-def test_a_torn_picture_leaves_the_rest_of_its_card(open_page: Open, elsewhere: Path) -> None:
-    torn = list(Path("checkpoints/my-multi-head/trace.zarr/pattern").glob("c.*"))
-    assert torn
-    for path in torn:
-        path.write_bytes(b"?")
-    text = written(open_page("specimens", **OPEN))
-    assert text.count("here, step 20") == 3 and text.count("**At the end**") == 4  # those of the characters are shipped
 
 
 def test_a_corpus_named_by_others_is_text(open_page: Open, elsewhere: Path) -> None:

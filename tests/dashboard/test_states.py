@@ -186,7 +186,7 @@ STATES: list[tuple[Callable[[Run], None], dict[str, str]]] = [
 ]
 
 
-EVERYWHERE = (weightless, traceless, no_run)
+EVERYWHERE = (traceless, no_run)
 """States in which each page is opened, in the first tier; in the others those that say most of them."""
 CASES = [(state, name) for state, _ in STATES for name in TITLES]
 FIRST = [(state, name) for state, name in CASES if state in EVERYWHERE or name in ("runs", "training")]

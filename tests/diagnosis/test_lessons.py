@@ -18,12 +18,11 @@ ALSO = {
     "minus forgotten": {"one-hot", "scores", "residual", "updates"},  # the loss has no lower end
 }  # fmt: skip
 """What is true of it as well."""
-VARIANTS = ("no mask, and pairs (x, y)", "labels shifted twice", "softmax in the model", "three batches", "no step",
-            "minus forgotten", "float16")  # fmt: skip
-"""Another way to what a loop of the first tier is sick with."""
+USUAL = ("labels not shifted", "a mask one place off", "padding counted", "a rate of 1", "a block frozen", "one batch")
+"""What a student's loop is sick with most often, and one of each kind: data, mask, loss, rate, weights."""
 
 
-@pytest.mark.parametrize("name", quick(SICK, SICK.keys() - set(VARIANTS)))
+@pytest.mark.parametrize("name", quick(SICK, USUAL))
 def test_what_is_wrong_in_a_watched_loop_is_named(name: str, tmp_path: Path) -> None:
     kind, says, lesson = SICK[name]
     found = examine(lesson.train(tmp_path / "run"))
@@ -35,7 +34,7 @@ def test_what_is_wrong_in_a_watched_loop_is_named(name: str, tmp_path: Path) -> 
     assert RULES[about.kind].name in found.looked_for
 
 
-@pytest.mark.parametrize("name", quick(WELL, ("usual", "fine-tuning at 1e-5")))
+@pytest.mark.parametrize("name", quick(WELL, ("usual",)))
 def test_a_healthy_watched_loop_gets_no_finding(name: str, tmp_path: Path) -> None:
     assert examine(WELL[name].train(tmp_path / "run")).findings == []
 

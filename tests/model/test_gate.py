@@ -98,7 +98,7 @@ def test_looks_are_grouped_by_what_is_written_behind_the_gate() -> None:
     torch.testing.assert_close(z @ model.blocks[1].attn.W_O[2], written)
 
 
-def test_a_run_records_its_losses_and_goes_on_to_the_bit(tmp_path: Path) -> None:
+def test_a_run_records_its_losses(tmp_path: Path) -> None:
     config = tiny(tmp_path / "r", steps=8)
     config = replace(config, model=replace(config.model, attn_gate=True))
     config = replace(config, record=replace(config.record, every=4, snapshot_every=4, state_every=4))
@@ -110,7 +110,3 @@ def test_a_run_records_its_losses_and_goes_on_to_the_bit(tmp_path: Path) -> None
         loss = per_token_loss(model(tokens[:, :-1]), tokens)[:, predictable(period)].mean()
     assert float(run.trace["repeat_loss"][-1]) == pytest.approx(float(loss), rel=1e-5)
     assert "blocks.1.attn.W_gate" in run.trace["param"].values and run.why_not("value_norms")
-    again = loop.fork(run, 4, replace(config, run=str(tmp_path / "again")), quiet=True)
-    theirs: Any = again.model(8)
-    for (name, ours), other in zip(model.state_dict().items(), theirs.state_dict().values(), strict=True):
-        assert torch.equal(ours, other), name

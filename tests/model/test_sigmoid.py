@@ -56,7 +56,7 @@ def test_weights_are_sigmoids_and_no_row_that_is_shown_is_above_1() -> None:
     torch.testing.assert_close(torch.from_numpy(found.pattern(1, 2)), shown[0, 2, :, :-1], check_dtype=False)
 
 
-def test_a_run_records_shares_and_goes_on_to_the_bit(tmp_path: Path) -> None:
+def test_a_run_records_shares(tmp_path: Path) -> None:
     config = tiny(tmp_path / "r", steps=8)
     config = replace(config, model=replace(config.model, attention="sigmoid", attn_scale="none"))
     config = replace(config, record=replace(config.record, every=4, snapshot_every=4, state_every=4))
@@ -83,7 +83,3 @@ def test_a_run_records_shares_and_goes_on_to_the_bit(tmp_path: Path) -> None:
         assert score.read(model) == pytest.approx(float(last[name][1, 0]), rel=1e-5, abs=1e-7)
     with pytest.raises(ValueError, match="entropy_normalised counts a sink's key, too"):
         HeadScore(recorder, (1, 0), "entropy_normalised")
-    again = loop.fork(run, 4, replace(config, run=str(tmp_path / "again")), quiet=True)
-    theirs: Any = again.model(8)
-    for (name, ours), other in zip(model.state_dict().items(), theirs.state_dict().values(), strict=True):
-        assert torch.equal(ours, other), name

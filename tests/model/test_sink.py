@@ -87,7 +87,7 @@ def test_a_head_that_looks_nowhere_writes_nothing() -> None:
     assert effect(model, TOKENS, [(1, 0)], mode="zero").delta.abs().max() < 1e-12
 
 
-def test_a_run_records_what_its_heads_do_and_goes_on_to_the_bit(tmp_path: Path) -> None:
+def test_a_run_records_what_its_heads_do(tmp_path: Path) -> None:
     config = tiny(tmp_path / "r", steps=8)
     config = replace(config, model=replace(config.model, sink="learned"))
     config = replace(config, record=replace(config.record, every=4, snapshot_every=4, state_every=4))
@@ -113,7 +113,3 @@ def test_a_run_records_what_its_heads_do_and_goes_on_to_the_bit(tmp_path: Path) 
         assert score.read(model) == pytest.approx(float(last[name][1, 0]), rel=1e-5, abs=1e-7)
     with pytest.raises(ValueError, match="entropy_normalised counts a sink's key, too"):
         HeadScore(recorder, (1, 0), "entropy_normalised")
-    again = loop.fork(run, 4, replace(config, run=str(tmp_path / "again")), quiet=True)
-    theirs: Any = again.model(8)
-    for (name, ours), other in zip(model.state_dict().items(), theirs.state_dict().values(), strict=True):
-        assert torch.equal(ours, other), name

@@ -1,18 +1,14 @@
 """Smeared keys and queries: with a share of 1 they are the plain model; what is asked of them holds, or is refused."""
 
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from tests.small import TOKENS, build, changes
-from tests.trainings import tiny
 from tracer.analysis.why import why
 from tracer.interventions.edits import recording
 from tracer.model import Transformer
-from tracer.training import loop
 
 NONE_OF_BEFORE = 40.0
 """Its sigmoid is 1 in float32 and float64."""
@@ -71,15 +67,3 @@ def test_a_score_is_not_taken_apart_and_says_why() -> None:
     for smear in ("keys", "queries"):
         with pytest.raises(ValueError, match=f"smear={smear}: each is mixed with that of the token before"):
             why(build(changes(smear=smear)), TOKENS[:1], 1, 0, 5, 3)
-
-
-def test_a_run_goes_on_to_the_bit(tmp_path: Path) -> None:
-    config = tiny(tmp_path / "r", steps=8)
-    config = replace(config, model=replace(config.model, smear="keys"))
-    config = replace(config, record=replace(config.record, every=4, snapshot_every=4, state_every=4))
-    run = loop.train(config, quiet=True)
-    again = loop.fork(run, 4, replace(config, run=str(tmp_path / "again")), quiet=True)
-    models: list[Any] = [run.model(8), again.model(8)]
-    ours, theirs = (one.state_dict() for one in models)
-    assert (ours["blocks.0.attn.a_smear"] != 0).all()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)

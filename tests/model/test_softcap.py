@@ -31,7 +31,7 @@ def test_why_sums_to_the_score_before_the_cap() -> None:
     assert float(found.sum()) == pytest.approx(plain, abs=1e-10) and abs(plain) > CAP
 
 
-def test_a_run_records_capped_scores_and_goes_on_to_the_bit(tmp_path: Path) -> None:
+def test_a_run_records_capped_scores(tmp_path: Path) -> None:
     config = tiny(tmp_path / "r", steps=8)
     config = replace(config, model=replace(config.model, attn_softcap=CAP))
     config = replace(config, record=replace(config.record, every=4, snapshot_every=4, state_every=4))
@@ -52,7 +52,3 @@ def test_a_run_records_capped_scores_and_goes_on_to_the_bit(tmp_path: Path) -> N
     for name in ("induction", "entropy", "entropy_normalised", "previous_token"):
         score = HeadScore(recorder, (1, 0), name)
         assert score.read(model) == pytest.approx(float(last[name][1, 0]), rel=1e-5, abs=1e-7)
-    again = loop.fork(run, 4, replace(config, run=str(tmp_path / "again")), quiet=True)
-    theirs: Any = again.model(8)
-    for (name, ours), other in zip(model.state_dict().items(), theirs.state_dict().values(), strict=True):
-        assert torch.equal(ours, other), name

@@ -46,13 +46,14 @@ def on_first(rows: RowBlock):
 def test_what_was_not_recorded_is_had_to_the_bit(parent: Run, whole: Run, tmp_path: Path) -> None:
     again = replay(parent, 6, 7, name=str(tmp_path / "again"), quiet=True, measures=[on_first])
     assert again.meta["parent"] == {"run": "parent", "step": 5, "optimizer": "continued"}
-    assert again.trace.step.values.tolist() == [5, 6, 7, 8] and 6 not in parent.trace.step.values
-    shared = [name for name in whole.trace.variables if name in again.trace and "step" in whole.trace[name].dims]
+    found, every = again.trace, whole.trace
+    assert found.step.values.tolist() == [5, 6, 7, 8] and 6 not in parent.trace.step.values
+    shared = [name for name in every.variables if name in found and "step" in every[name].dims]
     of_clock = {"step_ms", "wall_time", "tokens_per_second", "icl_score"}  # the last is taken at an end of a run
     for name in {*shared} - of_clock:
-        np.testing.assert_array_equal(again.trace[name].sel(step=[6, 7]), whole.trace[name].sel(step=[6, 7]), name)
+        np.testing.assert_array_equal(found[name].sel(step=[6, 7]), every[name].sel(step=[6, 7]), name)
     assert {"induction", "head_grad_norm", "update_ratio", "train_loss", "max_logit"} <= {*shared}
-    np.testing.assert_allclose(again.trace.on_first, again.trace.first_token, 1e-5)
+    np.testing.assert_allclose(found.on_first, found.first_token, 1e-5)
     facts = {"run": "parent", "first": 6, "last": 7, "every": 1, "compared": [8], "parts": None, "apart": 0.0}
     facts |= {"diverged": None, "created": parent.meta["created"]}
     assert again.meta["replay"] == facts and said(again) == "equal to parent to the bit at step 8"

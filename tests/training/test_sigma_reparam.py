@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import tracer
+from tests.tiers import quick
 from tests.trainings import tiny
 from tracer.config import ModelConfig, OptimConfig, TrainConfig
 from tracer.model import Transformer
@@ -84,7 +85,7 @@ def test_a_training_begins_at_1_and_gamma_is_the_largest_singular_value(tmp_path
     assert tracer.diagnose(run) is not None
 
 
-@pytest.mark.parametrize("name", ["adamw", "muon"])
+@pytest.mark.parametrize("name", quick(["adamw", "muon"], ("muon",)))
 def test_it_goes_on_to_the_bit(tmp_path: Path, name: Any) -> None:
     whole = loop.train(config(tmp_path / "whole", name=name), quiet=True)
     fork = loop.fork(whole, 3, replace(whole.config, run=str(tmp_path / "fork")), quiet=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import cache
 from typing import Any
 
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructTypeInfo
@@ -40,6 +41,7 @@ def registry() -> ConstructorRegistry:
     return made
 
 
+@cache
 def _in_words(part: type) -> Callable[..., Any]:
     def make(**values: Any) -> Any:
         try:

@@ -165,6 +165,7 @@ class Run:
         """Everything measured, committed rows only, with named dimensions; each variable's attrs say what it is.
 
         What is measured on fewer steps than the rest is NaN in between: `trace.pattern.dropna("step", how="all")`.
+        Each use opens it anew, for a live run grows; what reads many variables opens it once: `trace = run.trace`.
         """
         path = self.dir / "trace.zarr"
         try:

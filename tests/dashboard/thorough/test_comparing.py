@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dashboard.loading import comparison
-from tests.dashboard.test_comparing import PROMPT, Open, drawn, moved, narrow, open_trace  # noqa: F401
+from tests.dashboard.test_comparing import PROMPT, Open, drawn, moved, narrow, open_trace, shares  # noqa: F401
 from tests.dashboard.words import written
 from tracer.store import Run
 
@@ -59,3 +59,24 @@ def test_large_models_ask_before_they_compute(elsewhere: Path, open_page: Open) 
         assert not app.exception and "beside_change:cue" in drawn(app)
     finally:
         shutil.rmtree(directory)
+
+
+def test_kept_prompts_are_compared_where_no_model_runs(elsewhere: Path, open_page: Open, sent: Any) -> None:
+    run = Run(Path("checkpoints") / "patches")
+    kept = run.trace["pattern"].dropna("step", how="all")
+    first = int(kept["step"][0])
+    app = open_page("heads", run="patches", layer=0, head=2, other_step=first)
+    a, b = shares(sent, app)
+    np.testing.assert_allclose(a, kept.values[-1, 0, 0, 2].astype(float), atol=2e-5)
+    np.testing.assert_allclose(b, kept.values[0, 0, 0, 2].astype(float), atol=2e-5)
+    assert np.isnan(moved(app)[1, 2:]).all()
+    names = [str(name) for name in kept["prompt"].values]
+    if len(names) > 1:
+        app = open_page("heads", run="patches", other_prompt=names[1])
+        assert sent(app, "versus")[0]["sides"][1]["title"].endswith(f"step {int(kept['step'][-1])}")
+    app = open_page("heads", run="patches", other_prompt="never kept")
+    assert "no kept prompt 'never kept'" in written(app)
+    assert app.selectbox(key="compare_prompt").value == "never kept"
+    app.selectbox(key="compare_prompt").set_value("").run()
+    assert not app.session_state["selection"].other_prompt and not app.warning
+    assert "cannot be switched off here" in "".join(e.value for e in open_page("ablate", run="patches").info)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from dashboard import jobs, loading, shipped
 from dashboard.views.specimens import data as reading
-from tests.dashboard.test_specimens import OPEN, Open, arguments, elsewhere, made, narrow, nothing  # noqa: F401  # noqa: F401
+from tests.dashboard.test_specimens import OPEN, Open, arguments, change, elsewhere, made, narrow, nothing  # noqa: F401
 from tests.dashboard.words import labels, written
 from tests.waiting import wait
 from tracer.presets import preset
-from tracer.specimens.tutorials import SPECIMENS
+from tracer.specimens.tutorials import SPECIMENS, TUTORIALS
 from tracer.specimens.tutorials import TRAINED as TRAINABLE
 from tracer.store import open_run
+from tracer.store.layout import Lock
 from tracer.training.loop import train
 
 
@@ -83,3 +87,43 @@ def test_with_nothing_trained_every_card_shows_its_run(open_page: Open, nothing:
     assert sum("✓ holds" in card for card in cards.values()) == sum("✓ holds" in label for label in folded)
     said = re.sub(r"\(#[a-z-]+\)", "", "".join(e.value for e in app.markdown))  # but for the anchors of cards
     assert not {"single-head", "multi-head-full", "four-blocks-rms"} & set(re.findall(r"[a-z-]+", said))
+
+
+def test_the_story_is_in_the_order_of_the_tutorials(open_page: Open, nothing: Path) -> None:
+    app = open_page("specimens", **OPEN)
+    assert [e.value for e in app.header] == [*(one.paper.title for one in TUTORIALS.values()), "Findings of the field"]
+    titles = [f"{i}. {one.title}" for i, one in enumerate(SPECIMENS.values(), 1)]
+    assert [e.value for e in app.subheader][: len(SPECIMENS)] == titles
+    assert [e.proto.anchor for e in app.subheader][: len(SPECIMENS)] == list(SPECIMENS)
+    text = written(app)
+    for one in SPECIMENS.values():
+        assert all(re.sub("[_:]", r"\\\g<0>", words) in text for words in (one.changed, one.expects, one.published[1:]))
+    assert [text.count(f"**{word}") for word in ("Changed", "Expect", "Published")] == [13, 13, 13]
+    assert text.count("**Published by [") == 12 and "(https://0xpemulis.net/ml8_transformers.html)" in text
+
+
+@pytest.mark.parametrize("broken", ["trace.zarr", "trace.zarr/entropy"])
+def test_a_damaged_run_leaves_the_others_whole(open_page: Open, elsewhere: Path, broken: str) -> None:
+    shutil.rmtree(f"checkpoints/my-multi-head/{broken}")
+    text = written(open_page("specimens", **OPEN))
+    assert "Its trace cannot be read; Training says why." in text and text.count("here, step 20") == 2
+
+
+def test_a_torn_picture_leaves_the_rest_of_its_card(open_page: Open, elsewhere: Path) -> None:
+    torn = list(Path("checkpoints/my-multi-head/trace.zarr/pattern").glob("c.*"))
+    assert torn
+    for path in torn:
+        path.write_bytes(b"?")
+    text = written(open_page("specimens", **OPEN))
+    assert text.count("here, step 20") == 3 and text.count("**At the end**") == 4  # those of the characters are shipped
+
+
+def test_a_live_run_is_drawn_as_far_as_it_is(open_page: Open, elsewhere: Path) -> None:
+    change("my-multi-head", status="training")
+    lock = Lock(Path("checkpoints/my-multi-head"))
+    try:
+        app = open_page("specimens", **OPEN)
+    finally:
+        lock.release()
+    text = written(app)
+    assert "**Now**, step 20" in text and "What its attention does so far" in text and "Stop" in labels(app)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
+from xml.etree import ElementTree
 
 from streamlit.testing.v1 import AppTest
 
@@ -26,6 +28,7 @@ def test_every_claim_stands_there_with_its_verdict_and_control(open_page: Open) 
             if name not in TUTORIALS}  # fmt: skip
     assert [header.value for header in app.header][-1] == "Findings of the field" and len(kept) > 1
     said = written(app).replace("\\", "")
+    wall = next(e.proto.body for e in app.get("html") if "class='wall'" in e.proto.body)
     for name, told in kept.items():
         for claim in told["claims"]:
             assert claim["claim"][1:] in said and claim["why"] in said, claim["claim"]
@@ -40,6 +43,9 @@ def test_every_claim_stands_there_with_its_verdict_and_control(open_page: Open) 
             (spec,) = (one.proto.spec for one in app.get("plotly_chart") if one.proto.id.endswith(f"chart_{name}"))
             drawn = json.loads(spec)
             assert [line["name"] for line in drawn["data"]] == [*chart["curves"], *chart["levels"]]
+            card = wall.partition(f"#paper-{name}'")[2].partition("</a>")[0]
+            paths = ElementTree.fromstring(b64decode(card.partition("base64,")[2].partition("'")[0]))
+            assert len(paths) == len(drawn["data"]) and f"{chart['y']}</figcaption>" in card
             assert f"{chart['text']} Seed {chart['seed']}." in captions(app).replace("\\", "")
     assert not [button for button in app.button if str(button.key).startswith("see ")]
 

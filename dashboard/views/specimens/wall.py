@@ -15,6 +15,8 @@ from dashboard.views.specimens import data as reading
 from dashboard.views.specimens.fold import told_for
 from dashboard.views.specimens.papers import BADGES, anchor, several
 from dashboard.views.specimens.specimen_card import StoryPlace
+from dashboard.views.specimens.thumbnail import thumbnail
+from tracer.pictures.colours import LINES
 from tracer.pictures.montage import montage
 from tracer.specimens.paper_results import PaperResults
 from tracer.specimens.system_figures import Outcome
@@ -49,7 +51,7 @@ def draw_wall(places: Sequence[StoryPlace], papers: Sequence[PaperResults]) -> N
         _card(place.specimen.name, _heads(place), place.specimen.finding or place.specimen.title, _came(place))
         for place in places
     ]
-    told = [_card(anchor(paper), "", paper.title, _counted(paper)) for paper in papers]
+    told = [_card(anchor(paper), _curves(paper), paper.title, _counted(paper)) for paper in papers]
     walls = [f"<div class='wall'>{''.join(cards)}</div>" for cards in (systems, told) if cards]
     with st.container(key="specimen-wall"):
         st.html(STYLE + "".join(walls))
@@ -81,6 +83,15 @@ def _untrained(name: str) -> str:
         image = montage(patterns[None, head : head + 1], dark=theme.is_dark())
         images.append(_image("png", image, f"{label}, untrained", label))
     return f"<div>{''.join(images)}</div>"
+
+
+def _curves(paper: PaperResults) -> str:
+    """What a paper is known by, in small; nothing of one without a chart."""
+    chart = paper.told.get("chart")
+    if not chart or not any(x for x, _ in chart["curves"].values()):
+        return ""
+    image = thumbnail(chart, LINES[theme.mode()], theme.ink().muted)
+    return f"<div>{_image('svg+xml', image, escape(chart['text'], quote=True), escape(chart['y']))}</div>"
 
 
 def _image(kind: str, image: bytes, alt: str, below: str) -> str:
@@ -134,4 +145,5 @@ def _chip(verdict: str, words: str) -> str:
 def _counted(paper: PaperResults) -> str:
     """How many of its claims hold, and how many do not."""
     verdicts = Counter(claim["verdict"] for claim in paper.told["claims"])
-    return "".join(_chip(verdict, f"{n} {several(verdict, n)}") for verdict, n in verdicts.items())
+    ranked = sorted(verdicts.items(), key=lambda one: [*BADGES, one[0]].index(one[0]))
+    return "".join(_chip(verdict, f"{n} {several(verdict, n)}") for verdict, n in ranked)

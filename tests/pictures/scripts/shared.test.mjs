@@ -33,6 +33,7 @@ const shared = load([
   "hear",
   "frameCodes",
   "columnsSeen",
+  "hideNear",
   "arrowOf",
   "alongOf",
   "keyOf",
@@ -307,6 +308,19 @@ suite("heads, cells and keys", () => {
     assert.equal(shared.columnsSeen(0, 8, true, [4, 6]), 0);
     assert.equal(shared.columnsSeen(7, 8, true, [4, 0]), 8);
     assert.equal(shared.columnsSeen(0, 8, false, [0, 0]), 8);
+  });
+
+  test("a plate hides the tokens that it would cut, and no others", () => {
+    const hidden = (i, named, size) => {
+      const middles = [];
+      const ctx = { fillRect: (_x, y, _width, height) => middles.push(y + height / 2) };
+      shared.hideNear(ctx, { page: [255, 255, 255] }, { named: [named, named], size: [size, size] }, 0, i, 40);
+      return middles;
+    };
+    assert.deepEqual(hidden(17, [0, 2], 11), [-11, 11], "both beside it, 11 px away");
+    assert.deepEqual(hidden(16, [0, 2], 11), [0], "its own; the next are 22 px away");
+    assert.deepEqual(hidden(3, [0, 1], 16), [0]);
+    assert.deepEqual(hidden(12, [1, 10], 3), [-3], "numbers, of which the first is at 1");
   });
   test("arrows, and none with a modifier", () => {
     const way = (key, more) => [shared.arrowOf({ key, ...more }), shared.alongOf({ key, ...more })];

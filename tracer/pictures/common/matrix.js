@@ -10,16 +10,32 @@ const gutterOf = (ctx, tokens, most) =>
 /** How many columns a row sees; `starts`: the positions of the first row and the first column. */
 const columnsSeen = (row, cols, causal, starts) => (causal ? clamp(row + starts[0] - starts[1] + 1, 0, cols) : cols);
 
-/** A token beside its row (axis 0) or below its column (axis 1). `strong`: on a plate that hides its neighbours. */
+const NEAR = 15; // a plate and a token whose middles are nearer than this meet
+
+/** Hides the tokens that a plate would cut: `layout.named` has the first that is written on each axis, and every how
+ * many one is. */
+function hideNear(ctx, theme, layout, axis, i, room) {
+  const [first, every] = layout.named[axis];
+  const nearest = Math.round((i - first) / every);
+  ctx.fillStyle = css(theme.page);
+  for (const j of [nearest - 1, nearest, nearest + 1]) {
+    const apart = (first + j * every - i) * layout.size[axis];
+    if (Math.abs(apart) < NEAR) ctx.fillRect(-room, apart - 7, room + 3, 14);
+  }
+}
+
+/** A token beside its row (axis 0) or below its column (axis 1). `strong`: on a plate, in place of its neighbours. */
 function drawToken(ctx, theme, layout, axis, i, text, strong = false) {
   const at = (i + 0.5) * layout.size[axis];
-  const shown = clipped(ctx, text, (axis ? layout.bottom : layout.left) - 10);
+  const room = (axis ? layout.bottom : layout.left) - 10;
+  const shown = clipped(ctx, text, room);
   ctx.save();
   if (axis) {
     ctx.translate(layout.left + at, layout.height + 6);
     ctx.rotate(-Math.PI / 2);
   } else ctx.translate(layout.left - 6, at);
   if (strong) {
+    hideNear(ctx, theme, layout, axis, i, room);
     const wide = ctx.measureText(shown).width + 8;
     fillRound(ctx, theme.text, 4 - wide, -8, wide, 16, 3);
   }

@@ -87,13 +87,15 @@ function makePattern(part) {
     const text = strong || !layout.numbers[axis] ? token(axis, i) : `${position(axis, i)}`;
     drawToken(ctx, part.theme, layout, axis, i, text, strong);
   }
-  function labels(ctx, axis) {
-    // every token that has room; numbers at round positions where most have none
-    const size = layout.size[axis];
+  /** The first token that is written on an axis, and every how many: numbers at round places where most have no room. */
+  function namedOn(axis, size, isNumber) {
+    if (!isNumber) return [0, Math.ceil(14 / size)];
     const round = [5, 10, 20, 25, 50, 100, 200, 250].find((stride) => stride * size >= 28) ?? 500;
-    const every = layout.numbers[axis] ? round : Math.ceil(14 / size);
-    const start = layout.numbers[axis] ? (round - (head.starts[axis] % round)) % round : 0;
-    for (let i = start; i < (axis ? cols : rows); i += every) label(ctx, axis, i);
+    return [(round - (head.starts[axis] % round)) % round, round];
+  }
+  function labels(ctx, axis) {
+    const [first, every] = layout.named[axis];
+    for (let i = first; i < (axis ? cols : rows); i += every) label(ctx, axis, i);
   }
   function drawCross() {
     if (!layout) return; // not drawn yet: the pointer may leave, or a key be pressed, before that
@@ -241,7 +243,8 @@ function makePattern(part) {
     // rows stay legible in a flat window, columns in a tall one
     const size = [rows, cols].map((count) => wholePixels(Math.max(cell, Math.min(16, room / count))));
     const numbers = size.map((side) => side < 14 / 3);
-    layout = { left, bottom, size, height: size[0] * rows, width: size[1] * cols, numbers };
+    const named = [0, 1].map((axis) => namedOn(axis, size[axis], numbers[axis]));
+    layout = { left, bottom, size, height: size[0] * rows, width: size[1] * cols, numbers, named };
   }
   /** The scale and the cell that is read stand among later tokens, where no cell is, if these leave them room. Returned
    * is whether they stand above what the page says. */

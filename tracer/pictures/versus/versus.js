@@ -97,7 +97,8 @@ function makeVersus(part) {
       gutterOf(ctx, tokens, Math.min(84, width * 0.22))
     );
     const cell = wholePixels(Math.min((width - left - 8) / Math.max(rows, cols), MAX_CELL));
-    return { left, bottom, size: [cell, cell], height: cell * rows, width: cell * cols };
+    const named = [0, 1].map(() => [0, Math.ceil(14 / cell)]);
+    return { left, bottom, size: [cell, cell], height: cell * rows, width: cell * cols, named };
   }
   const sheet = (canvas, { left, width, height, bottom }) =>
     sized(canvas, left + width + 8, MATRIX_TOP + height + bottom);
@@ -118,8 +119,8 @@ function makeVersus(part) {
     drawGrid(ctx, theme, layout, rows, cols, (q) => seen(p, q), firstRow);
     ctx.font = `400 11px ${theme.mono}`;
     [rows, cols].forEach((count, axis) => {
-      const every = Math.ceil(14 / cell);
-      for (let i = 0; i < count; i += every) drawToken(ctx, theme, layout, axis, i, token(p, axis, i));
+      const [first, every] = layout.named[axis];
+      for (let i = first; i < count; i += every) drawToken(ctx, theme, layout, axis, i, token(p, axis, i));
     });
     const [a, b] = PANEL_NAMES;
     const what = p === CHANGE ? `Change from ${a} to ${b}` : `${[a, b][p]}: attention pattern of ${side(p).title}`;

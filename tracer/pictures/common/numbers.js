@@ -15,7 +15,7 @@ function briefOf(value) {
   if (!Number.isFinite(value)) return "–";
   const near = Math.abs(value) >= 1e-3 && Math.abs(value) < 1e5;
   const two = Math.abs(value) < 10 ? value.toPrecision(2) : `${+value.toPrecision(2)}`;
-  const text = near ? two : value.toExponential(1).replace("+", "");
+  const text = near ? two : value.toExponential(1).replace("+", "").replace(".0e", "e");
   return text.replace("-", "−");
 }
 

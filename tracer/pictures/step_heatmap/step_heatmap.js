@@ -115,7 +115,9 @@ function makeHeatmap(part) {
     const named = layout.left + layout.width + 8;
     const room = root.clientWidth - named;
     ctx.font = quiet.font;
-    if (sidesOfTimeline(root.clientWidth)) writeText(ctx, clipped(ctx, what(), room), named, layout.top - 8, quiet);
+    const now = film ?? part.cue.step ?? steps[count - 1];
+    const said = what() + (steps[step] === now ? "" : `, step ${exactStep(steps[step])}`); // measured where nearest
+    if (sidesOfTimeline(root.clientWidth)) writeText(ctx, clipped(ctx, said, room), named, layout.top - 8, quiet);
     for (let row = 0; row < rows; row++) {
       const isChosen = shown[row] === chosen();
       if (layout.row < 10 && !isChosen) continue;
@@ -251,7 +253,7 @@ function makeHeatmap(part) {
       layOut();
       const { left, width, height } = layout;
       const ctx = sized(base, root.clientWidth, layout.full);
-      fillBox(ctx, theme.faint, left, layout.top, width, height);
+      strokeBox(ctx, theme.line, 1, left, layout.top, width, height); // bare where nothing was measured
       if (rows) {
         ctx.imageSmoothingEnabled = layout.row < 1;
         ctx.drawImage(imageOfRows(lut, scale), left, layout.top, width, height);

@@ -89,14 +89,16 @@ class Ink:
     page: str
     mark: str
     """A window or an event."""
+    beside: str
+    """A line that stands beside the point: far from the text's colour, and still legible as its own name."""
 
 
 INKS = {
-    "light": Ink("#111622", "#565f6e", "#dfe3ea", "#ffffff", "#b5730f"),
-    "dark": Ink("#e8ecf4", "#a9b4c4", "#2a303c", "#0f1218", "#cd9526"),
+    "light": Ink("#111622", "#565f6e", "#dfe3ea", "#ffffff", "#b5730f", "#6e7786"),
+    "dark": Ink("#e8ecf4", "#a9b4c4", "#2a303c", "#0f1218", "#cd9526", "#7d8797"),
 }
 
-SPLITS = ("muted", "text")
+SPLITS = ("beside", "text")
 """The inks of two variables of one chart: what stands beside the point, and the point."""
 
 

@@ -34,7 +34,7 @@ def test_facts_say_what_the_header_does_not(open_page, small_run):
     first = float(small_run.trace.val_loss[0])
     ends = f"held-out loss {float(last.val_loss):.3f} nats at step 30 ({first:.3f} at step 0)"
     assert any(ends in one.value and one.value.endswith(" of 8 heads have a role.") for one in app.markdown)
-    assert f"held-out loss {float(last.val_loss):.3f} (perplexity {np.exp(float(last.val_loss)):.1f})" in shown
+    assert f" · perplexity {np.exp(float(last.val_loss)):.1f} held out · " in shown
     assert shown.startswith("Training loss ") and "(recording +" in shown and " left" not in shown
     assert not app.metric and [one.value for one in app.header][0] == "Loss"
 
@@ -54,7 +54,7 @@ def test_what_a_click_does_is_said_in_a_help_which_no_file_holds(open_page):
 def test_loss_holds_both_lines_and_the_loss_of_knowing_nothing(open_page, small_run, sent):
     head, arrays, cue = sent(open_page("training", run="tiny", step=10), "loss")
     assert head["labels"] == ["train", "held-out"]
-    assert cue["colours"]["light"] == [theme.INKS["light"].muted, theme.INKS["light"].text] and cue["on_timeline"]
+    assert cue["colours"]["light"] == [theme.INKS["light"].beside, theme.INKS["light"].text] and cue["on_timeline"]
     assert arrays["steps"].tolist() == small_run.trace.step.values.tolist()
     assert cue["scale"]["chance"] == pytest.approx(np.log(65))
     assert (cue["step"], cue["scale"]["unit"]) == (10, "nats")

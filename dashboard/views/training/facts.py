@@ -36,30 +36,37 @@ def draw_facts(traces: Mapping[str, xr.Dataset], runs: Iterable[Run], chosen: in
         for run in told:
             trace = traces[run.name]
             row = nearest_row(trace["step"].values, chosen)
-            said = _line(run, trace, each.get(run.name), row)
+            said = _line(run, trace, each.get(run.name), row, len(told) == 1)
             name = f"{theme.unmarked(run.name)}, step {int(trace['step'][row]):,}: "
             st.caption(name + said if len(told) > 1 else said[:1].upper() + said[1:])
 
 
-def _line(run: Run, trace: xr.Dataset, each: xr.Dataset | None, row: int) -> str:
-    """What runs are compared by, at a row of the trace."""
-    on_text = "loss on text" if run.about.why_not("training") else "held-out loss"
-    losses = [
-        _loss(trace, each, name, label, row)
-        for label, name in (("training loss", "train_loss"), (on_text, "val_loss")) if head_scores.holds(trace, name)
-    ]  # fmt: skip
-    return " · ".join(one for one in (*losses, _striking(trace, row), *_pace(run, trace)) if one)
+def _line(run: Run, trace: xr.Dataset, each: xr.Dataset | None, row: int, alone: bool) -> str:
+    """What runs are compared by, at a row of the trace; of a run `alone` the page's answer says the held-out loss."""
+    on_text = run.about.why_not("training")
+    said = [_loss(trace, each, "train_loss", "training loss", row)] if head_scores.holds(trace, "train_loss") else []
+    if head_scores.holds(trace, "val_loss"):
+        perplexity = _perplexity(trace, each, row)
+        if not alone:
+            said.append(_loss(trace, each, "val_loss", "loss on text" if on_text else "held-out loss", row, perplexity))
+        elif perplexity:
+            said.append(f"{perplexity} {'on text' if on_text else 'held out'}")
+    return " · ".join(one for one in (*said, _striking(trace, row), *_pace(run, trace)) if one)
 
 
-def _loss(trace: xr.Dataset, each: xr.Dataset | None, name: str, label: str, row: int) -> str:
-    """A loss, at which step where that is not the row's, and as a perplexity."""
+def _loss(trace: xr.Dataset, each: xr.Dataset | None, name: str, label: str, row: int, also: str = "") -> str:
+    """A loss, and at which step where that is not the row's."""
     loss, of = latest(trace, each, name, row)
-    beside = [f"step {of:,}"] if of != int(trace["step"][row]) else []
-    if name == "val_loss" and head_scores.predicts_tokens(trace):
-        perplexity = float(training_curves.perplexity(loss))
-        beside.append(f"perplexity {theme.fmt(perplexity)}" if perplexity < LARGE else "perplexity above 10⁶")
-    number = theme.fmt(loss, "loss" if abs(loss) < 1e4 else "")
-    return f"{label} {number}{_in_brackets(beside)}"
+    beside = [f"step {of:,}"] * (of != int(trace["step"][row])) + [also] * bool(also)
+    return f"{label} {theme.fmt(loss, 'loss' if abs(loss) < 1e4 else '')}{_in_brackets(beside)}"
+
+
+def _perplexity(trace: xr.Dataset, each: xr.Dataset | None, row: int) -> str:
+    """That of held-out text; empty of a loss that is of no tokens."""
+    if not head_scores.predicts_tokens(trace):
+        return ""
+    perplexity = float(training_curves.perplexity(latest(trace, each, "val_loss", row)[0]))
+    return f"perplexity {theme.fmt(perplexity)}" if perplexity < LARGE else "perplexity above 10⁶"
 
 
 def latest(trace: xr.Dataset, each: xr.Dataset | None, name: str, row: int) -> tuple[float, int]:

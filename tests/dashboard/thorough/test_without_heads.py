@@ -80,7 +80,7 @@ def test_training_shows_losses_and_pace(elsewhere: Path, open_page: Open, sent: 
     assert [one.value for one in app.header] == ["Loss", "Copying", "Learning rate", "Throughput"]
     (told,) = facts(app)
     assert run.updates is not None and told.startswith(f"Training loss {float(run.updates['train_loss'][-1]):.3f} ")
-    assert f" · held-out loss {float(run.trace['val_loss'][-1]):.3f} (" in told
+    assert f" · perplexity {np.exp(float(run.trace['val_loss'][-1])):.1f} held out · " in told
     assert sent(app, "loss")[2]["scale"]["chance"] == pytest.approx(np.log(20))
     assert "No heads were recorded: no attention was seen in this Language" in written(app)
     header, arrays, cue = sent(app, "scrubber")

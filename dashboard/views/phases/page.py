@@ -97,6 +97,8 @@ def _draw(run: Run, compared: list[Run]) -> None:
     if run.live and rows >= FEWEST:
         st.caption("The run goes on: more records may move these dates.")
     st.header("Curves by step", anchor=False)
+    if changed:
+        st.caption("Shaded: while it changes. Line: halfway. Bar: 95 % interval.")
     _draw_timeline(run, found, changed, warmup, compared)
     if training_curves.readable(run):
         asked(changes.wish(run), "Measure K-composition", key="ask_composition", at_once=changes.may_read(run),

@@ -24,7 +24,8 @@ _LOGS = ("ratio", "norm", "lr")
 
 
 def fmt(value: float | None, measure: Any = "") -> str:
-    """A number as the dashboard prints it: shares to 2 decimals, losses to 3, norms to 3 digits, NaN as a dash."""
+    """A number as the dashboard prints it: shares to 2 decimals, losses to 3 (from 100 on to 1), norms to 3
+    digits, NaN as a dash."""
     if value is None or not math.isfinite(value):
         return "–" if value is None or math.isnan(value) else ("∞" if value > 0 else "−∞")
     name, unit = getattr(measure, "name", measure), getattr(measure, "unit", "")
@@ -33,7 +34,7 @@ def fmt(value: float | None, measure: Any = "") -> str:
     if any(word in name for word in _SHARES) or unit == "share":
         text = f"{value:.2f}"
     elif unit == "nats" or "loss" in name or "entropy" in name:
-        text = f"{value:.3f}"
+        text = f"{value:.3f}" if abs(value) < 100 else f"{value:,.1f}"
     elif any(word in name for word in _LOGS) or (value and not 1e-3 <= abs(value) < 1e5):
         text = f"{value:.2e}" if value and not 1e-3 <= abs(value) < 1e4 else f"{value:.3g}"
     else:

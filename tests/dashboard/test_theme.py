@@ -140,6 +140,8 @@ def test_ramp_ends_on_its_anchors():
         (float("nan"), "induction", "–"),
         (None, "induction", "–"),
         (float("inf"), "train_loss", "∞"),
+        (135.0371, "val_loss", "135.0"),
+        (99.4567, "train_loss", "99.457"),
         (float("-inf"), "", "−∞"),
     ],
 )

@@ -110,7 +110,7 @@ def timeline(
                 ),
                 dict(
                     type="line", x0=middle, x1=middle, opacity=1 if number else 0.4,
-                    line={"color": ink.mark, "width": 2}, **shown | {"layer": "above"},  # a line of the grid would split it
+                    line={"color": ink.mark, "width": 2}, **shown | {"layer": "above"},  # no grid splits it
                 ),
                 dict(type="line", x0=low, x1=high, line={"color": ink.mark, "width": 5}, **shown | {"y0": 0, "y1": 0}),
             ]  # fmt: skip

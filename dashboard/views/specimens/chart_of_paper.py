@@ -45,8 +45,11 @@ def _figure(chart: Mapping[str, Any]) -> go.Figure:
     across = [at for x, _ in chart["curves"].values() for at in x] or [0]
     ends = [min(across), max(across)]
     for name, level in chart["levels"].items():
-        figure.add_scatter(x=ends, y=[level, level], name=plain(name), mode="lines", hoverinfo="skip",
-                           line={"dash": "dash", "width": 1, "color": theme.ink().muted})  # fmt: skip
+        figure.add_scatter(
+            x=ends, y=[level, level], name=plain(name), mode="lines+text", hoverinfo="skip", showlegend=False,
+            line={"dash": "dash", "width": 1, "color": theme.ink().muted}, text=["", plain(name)],
+            textposition="top left", textfont={"size": 11, "color": theme.ink().muted},
+        )  # fmt: skip
     logarithmic = {axis: {"type": "log", "dtick": 1} if axis in chart["log"] else {} for axis in "xy"}
     title = {"text": plain(chart["x"]), "font": quiet, "standoff": 6}
     figure.update_xaxes(title=title, tickformat="~s", **logarithmic["x"])

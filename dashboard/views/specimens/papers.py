@@ -35,8 +35,7 @@ def draw_papers(papers: list[PaperResults]) -> None:
 
 def _draw_paper(paper: PaperResults) -> None:
     st.subheader(paper.title, anchor=anchor(paper), width="content")
-    verdicts = Counter(claim["verdict"] for claim in paper.told["claims"])
-    st.markdown(" ".join(badge(verdict, f"{n} {several(verdict, n)}") for verdict, n in verdicts.items()))
+    st.markdown(" ".join(badge(verdict, words) for verdict, words in counted(paper)))
     lead, _, rest = paper.page.partition("\n\n")
     words, picture = st.columns([4, 5], gap="large") if paper.told.get("chart") else (st.container(), st.container())
     with words:
@@ -64,9 +63,11 @@ def _draw_paper(paper: PaperResults) -> None:
     st.code(paper.command, language=None, wrap_lines=True)
 
 
-def several(verdict: str, n: int) -> str:
-    """4 hold, 1 holds."""
-    return verdict.removesuffix("s") if n > 1 else verdict
+def counted(paper: PaperResults) -> list[tuple[str, str]]:
+    """How many of its claims have each verdict, what holds first: ("holds", "4 hold"), ("fails", "1 fails")."""
+    verdicts = Counter(claim["verdict"] for claim in paper.told["claims"])
+    ranked = sorted(verdicts.items(), key=lambda one: [*BADGES, one[0]].index(one[0]))
+    return [(verdict, f"{n} {verdict.removesuffix('s') if n > 1 else verdict}") for verdict, n in ranked]
 
 
 def badge(verdict: str, words: str = "") -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import math
-from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
@@ -13,7 +12,7 @@ import streamlit as st
 from dashboard import theme
 from dashboard.views.specimens import data as reading
 from dashboard.views.specimens.fold import told_for
-from dashboard.views.specimens.papers import BADGES, anchor, several
+from dashboard.views.specimens.papers import BADGES, anchor, counted
 from dashboard.views.specimens.specimen_card import StoryPlace
 from dashboard.views.specimens.thumbnail import thumbnail
 from tracer.pictures.colours import LINES
@@ -51,7 +50,10 @@ def draw_wall(places: Sequence[StoryPlace], papers: Sequence[PaperResults]) -> N
         _card(place.specimen.name, _heads(place), place.specimen.finding or place.specimen.title, _came(place))
         for place in places
     ]
-    told = [_card(anchor(paper), _curves(paper), paper.title, _counted(paper)) for paper in papers]
+    told = [
+        _card(anchor(paper), _curves(paper), paper.title, "".join(_chip(*one) for one in counted(paper)))
+        for paper in papers
+    ]
     walls = [f"<div class='wall'>{''.join(cards)}</div>" for cards in (systems, told) if cards]
     with st.container(key="specimen-wall"):
         st.html(STYLE + "".join(walls))
@@ -140,10 +142,3 @@ def _chip(verdict: str, words: str) -> str:
     icon, colour = BADGES.get(verdict, ("○", "gray"))
     ink = f" style='color:{theme.VERDICT_INKS[colour][theme.mode()]}'" if colour in theme.VERDICT_INKS else ""
     return f"<em{ink}>{icon} {escape(words)}</em>"
-
-
-def _counted(paper: PaperResults) -> str:
-    """How many of its claims hold, and how many do not."""
-    verdicts = Counter(claim["verdict"] for claim in paper.told["claims"])
-    ranked = sorted(verdicts.items(), key=lambda one: [*BADGES, one[0]].index(one[0]))
-    return "".join(_chip(verdict, f"{n} {several(verdict, n)}") for verdict, n in ranked)

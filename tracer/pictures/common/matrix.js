@@ -10,7 +10,7 @@ const gutterOf = (ctx, tokens, most) =>
 /** How many columns a row sees; `starts`: the positions of the first row and the first column. */
 const columnsSeen = (row, cols, causal, starts) => (causal ? clamp(row + starts[0] - starts[1] + 1, 0, cols) : cols);
 
-const NEAR = 15; // a plate and a token whose middles are nearer than this meet
+const MEETING = 15; // a plate and a token whose middles are nearer than this meet
 
 /** Hides the tokens that a plate would cut: `layout.named` has the first that is written on each axis, and every how
  * many one is. */
@@ -20,7 +20,7 @@ function hideNear(ctx, theme, layout, axis, i, room) {
   ctx.fillStyle = css(theme.page);
   for (const j of [nearest - 1, nearest, nearest + 1]) {
     const apart = (first + j * every - i) * layout.size[axis];
-    if (Math.abs(apart) < NEAR) ctx.fillRect(-room, apart - 7, room + 3, 14);
+    if (Math.abs(apart) < MEETING) ctx.fillRect(-room, apart - 7, room + 3, 14);
   }
 }
 

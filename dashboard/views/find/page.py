@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 CONTROL, ABOVE = CONTROLS["induction"], "Above control"
 DOES = {
-    "induction": "copies most", "previous_token": "looks most at the token before",
+    "induction": "looks most at what came next the last time", "previous_token": "looks most at the token before",
     "duplicate_token": "looks most at earlier copies", "current_token": "looks most at its own token",
     "first_token": "looks most at the first token",
 }  # fmt: skip

@@ -119,7 +119,7 @@ def test_checkpoints_are_steps(elsewhere: Path, open_page: Open, sent: Any) -> N
     app = open_page("heads", run="opened")
     assert sent(app, "scrubber")[1]["steps"].tolist() == [10, 20]
     (shown,) = facts(open_page("training", run="opened"))
-    assert shown.startswith("Loss on text ") and "(perplexity " in shown and "tokens/s" not in shown
+    assert shown.startswith("Perplexity ") and " on text · " in shown and "tokens/s" not in shown
     gradients = open_page("gradients", run="opened")
     assert gradients.segmented_control(key="quantity_box").options == ["weight"]
     assert [s.value for s in gradients.header] == [

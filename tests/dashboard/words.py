@@ -40,7 +40,8 @@ def captions(app: AppTest) -> str:
 
 def facts(app: AppTest) -> list[str]:
     """Of Training, what the line of each run says."""
-    return [caption.value for caption in app.caption if " · " in caption.value and "loss " in caption.value.lower()]
+    said = [caption.value for caption in app.caption if " · " in caption.value]
+    return [one for one in said if "loss " in one.lower() or one.startswith("Perplexity ")]
 
 
 def labels(app: AppTest) -> list[str]:

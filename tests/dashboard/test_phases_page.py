@@ -17,7 +17,7 @@ from dashboard.views.phases import data as loading
 from dashboard.views.phases.order import answer, basis, by_unit, dated, no_events, sureness, weak
 from dashboard.views.phases.seeds import alike, said, table
 from tests.dashboard.test_links import parts, reopened
-from tests.dashboard.words import shown, was_drawn
+from tests.dashboard.words import captions, shown, was_drawn
 from tracer.analysis.training_curves import Curve, events, strongest
 from tracer.measures.change_points import PhaseChange, phase_change
 from tracer.measures.change_points import path as principal
@@ -320,6 +320,7 @@ def test_a_link_reopens_the_same_view(open_page, turning, copy_run) -> None:
     copy_run("seed2", seed=2)
     app = open_page("phases", run="turning")
     assert sorted(app.multiselect[0].value) == ["seed1", "seed2"]
+    assert "Shaded: while it changes. Line: halfway. Bar: 95 % interval." in captions(app)
     app.multiselect[0].set_value(["seed2"]).run()
     app.segmented_control(key="axis_box").set_value("log").run()
     app.selectbox(key="phase_box").set_value("previous_token").run()

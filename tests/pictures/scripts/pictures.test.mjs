@@ -421,6 +421,35 @@ suite("pattern", () => {
     });
 });
 
+suite("heads over steps", () => {
+  const { makeHeatmap } = load(["makeHeatmap"], "step_heatmap");
+  for (const [step, said] of [
+    [20, "ratio"],
+    [30, "ratio, step 20"]
+  ])
+    test(`values beside the rows say of which step they are: ${step}`, () => {
+      globalThis.getComputedStyle = () => ({ fontSize: "16px" });
+      const scale = { label: "Where it looks: ratio", unit: "", lo: 0, hi: 1, palette: "score", chance: null };
+      const cue = { value: "", step, scale, log_x: false, notes: { L0H0: "" }, span: [0, 30], height: 90, bare: true };
+      const part = newPart(cue);
+      part.root.clientWidth = 1200;
+      const view = makeHeatmap(part);
+      const head = { labels: ["L0H0"], groups: [0], order: [0], changes: [], lo: 0, hi: 1, log: false };
+      const cells = Object.assign(Uint16Array.of(0, 30000, 65534), { shape: [1, 3] });
+      view.load(head, { steps: Float64Array.of(0, 10, 20), cells });
+      const texts = [];
+      const ways = {
+        measureText: (text) => ({ width: 7 * text.length }),
+        fillText: (text) => texts.push(text.replace(/[\u2068\u2069]/g, ""))
+      };
+      const over = part.root.children.find((node) => node.className === "stage").children[1];
+      over.getContext = () => new Proxy(ways, { get: (own, name) => own[name] ?? (() => {}) });
+      view.draw();
+      assert.ok(texts.includes(said) && texts.includes("1.000"), texts.join());
+      view.end();
+    });
+});
+
 suite("token view", () => {
   const names = ["largestLinks", "tokenBeside", "newLinks", "headerOf", "arraysOf"];
   const { largestLinks, tokenBeside, newLinks, headerOf, arraysOf } = load(names, "token_view");

@@ -133,7 +133,7 @@ def test_all_replacements_stand_side_by_side(open_page: Open, small_run: Run) ->
     assert re.findall(r'<th scope="row">(\w+)</th>.*?<td>(\S+) <small>', strip(app)) == [
         (mode.capitalize(), signed(e.mean)) for mode, e in (*found.items(), ("mean", text))
     ]
-    assert any("Their intervals overlap" in c.value for c in app.caption) == ablate.agree(found)
+    assert any("agree within their intervals" in c.value for c in app.caption) == ablate.agree(found)
 
 
 def test_effects_over_training_are_those_of_the_sweep(open_page: Open, copy_run: Callable[..., Run], sent: Any) -> None:

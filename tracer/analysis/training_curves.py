@@ -71,7 +71,7 @@ MARKS = HAPPENS | {
     "previous_token": ("{0}: previous token", "{0}: previous token lost"),
 }
 """The same as marks of a timeline, which have little room."""
-UNITS = {"val_loss": "nats", "repeat_loss": "nats", "icl_score": "nats", "composition": "above random heads"}
+UNITS = {"val_loss": "nats", "repeat_loss": "nats", "icl_score": "nats", "composition": "above random"}
 SCORES, LOSSES = ("induction", "previous_token"), ("val_loss", "repeat_loss")
 """Shares of attention, and losses: the curves that have log odds."""
 SCALES = {"val_loss": "loss", "repeat_loss": "loss", "induction": "share", "previous_token": "share"}

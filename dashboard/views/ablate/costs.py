@@ -41,8 +41,8 @@ STYLE = """<style>
   .strip tr > :is(.x, [colspan]) { grid-column: 1 / 3; text-align: left; }
 }
 </style>"""
-SLATE, GREY = "#66738a", "#808080"
-"""Seen on a light page and on a dark one."""
+OFF, GREY = "#cf6a1c", "#808080"
+"""As the curves of heads off and on; seen on a light page and on a dark one."""
 HEIGHT = 25
 """Pixels of a row's drawing."""
 
@@ -150,8 +150,8 @@ def _agreement(run: Run, found: dict[str, Estimate]) -> str:
     if not all(np.isfinite(e.low) for e in found.values()):
         return "With 1 sequence there are no intervals to compare."
     if agree(found):
-        return "Their intervals overlap: the replacement matters little."
-    return "They differ by more than their intervals: the replacement matters."
+        return "Zero, mean and resample agree within their intervals."
+    return "Zero, mean and resample differ by more than their intervals."
 
 
 def strip(groups: Sequence[Rows], guess: float | None) -> str:
@@ -193,7 +193,7 @@ def strip(groups: Sequence[Rows], guess: float | None) -> str:
     floor = f'<line x1="0%" x2="100%" y1="{HEIGHT}" y2="{HEIGHT}" stroke="{GREY}" stroke-opacity="0.4"/>'
 
     def drawn(row: CostRow) -> str:
-        marks, told, look = "", "", f'stroke="{SLATE}" stroke-width="1.5"'
+        marks, told, look = "", "", f'stroke="{OFF}" stroke-width="1.5"'
         if (e := row.change) is not None:
             after = row.before + e.mean
             if np.isfinite(after) and np.isfinite(row.before):
@@ -201,7 +201,7 @@ def strip(groups: Sequence[Rows], guess: float | None) -> str:
             if np.isfinite(e.low):
                 low, high = at(row.before + e.low), at(row.before + e.high)
                 marks += along(low, high, look) + upright(low, 5, look) + upright(high, 5, look)
-            marks += dot(row.before, GREY) + dot(after, SLATE)
+            marks += dot(row.before, GREY) + dot(after, OFF)
             told = f"{theme.signed(e.mean)} <small>{theme.interval(e.low, e.high)}</small>"
         else:
             marks = dot(row.before, GREY)
@@ -218,7 +218,7 @@ def strip(groups: Sequence[Rows], guess: float | None) -> str:
         + "".join(map(drawn, group.rows))
         for group in groups
     )
-    left, right = ("grey: all heads on", "nats, 95 % interval") if changes else ("", "")
+    left, right = ("grey: all heads on, orange: off", "nats, 95 % interval") if changes else ("", "")
     head = f"<th>{left}</th>{cell(label)}<th>{right}</th>"
     foot = f"<tr><td></td>{cell(ticks)}<td></td></tr>"
     return f'{STYLE}<table class="strip"><thead><tr>{head}</tr></thead><tbody>{body}{foot}</tbody></table>'

@@ -213,7 +213,7 @@ def _draw_positions(setup: Setup) -> None:
         selectable=False, height=230,
     )  # fmt: skip
     draw(picture, key="positions")
-    then = "" if seen is None else f" From token {seen} on, the line, everything has been seen before."
+    then = "" if seen is None else f" From token {seen} on, the line, tokens come again; that one nothing announces."
     st.caption(f"{theme.sentence(ablation.WORDS[name])}{then}")
 
 

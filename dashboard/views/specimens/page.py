@@ -232,9 +232,11 @@ def _stop(series: Started) -> None:
 
 
 def _of_papers(papers: list[PaperResults]) -> str:
-    """How many of their claims hold."""
+    """How many of their claims hold, how many fail, and of how many nobody knows."""
     verdicts = [claim["verdict"] for paper in papers for claim in paper.told["claims"]]
-    return f" Papers: {verdicts.count('holds')} of {len(verdicts)} claims hold." if verdicts else ""
+    holding, failing = (sum(one in kinds for one in verdicts) for kinds in (("holds",), ("fails", "weaker")))
+    open_ = f", {rest} open" if (rest := len(verdicts) - holding - failing) else ""
+    return f" Papers: of {len(verdicts)} claims {holding} hold, {failing} fail{open_}." if verdicts else ""
 
 
 def _draw_standing(places: list[StoryPlace], readings: list[ClaimAnswer], papers: list[PaperResults]) -> None:

@@ -87,7 +87,7 @@ def test_nothing_is_compared_and_nothing_drawn_until_it_is_chosen(open_page: Ope
 
 
 @pytest.mark.parametrize(
-    ("page", "answers"), [("find", "ranks first|comes nearest|looks most"), ("circuits", "random heads would")]
+    ("page", "answers"), [("find", "ranks first|comes nearest|is the strongest"), ("circuits", "random heads would")]
 )
 def test_the_answer_of_what_is_compared_with_stands_below(
     page: str, answers: str, open_page: Open, copy_run: Any

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 CONTROL, ABOVE = CONTROLS["induction"], "Above control"
 DOES = {
-    "induction": "looks most at what came next the last time", "previous_token": "looks most at the token before",
+    "induction": "is the strongest induction head", "previous_token": "looks most at the token before",
     "duplicate_token": "looks most at earlier copies", "current_token": "looks most at its own token",
     "first_token": "looks most at the first token",
 }  # fmt: skip
@@ -196,7 +196,8 @@ def _answer(run: Run, trace: xr.Dataset, step: int, measure: str, by: np.ndarray
     has = measure in {one.role.name for one in roles}
     if measure == "induction" and not has and np.isfinite(other):
         return f"No head is an induction head: {head} comes nearest, {label} {number}."
-    return f"{head} {DOES[measure] if has and measure in DOES else 'ranks first'}: {label} {number}."
+    named = "score" if has and measure == "induction" else label
+    return f"{head} {DOES[measure] if has and measure in DOES else 'ranks first'}: {named} {number}."
 
 
 def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, by: np.ndarray, focus: Head) -> None:

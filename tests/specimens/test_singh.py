@@ -140,7 +140,7 @@ def by_own(model: Transformer, tokens: torch.Tensor) -> torch.Tensor:
 def test_losses_ask_the_parts_that_are_not_held(loss: str, parts: set[str]) -> None:
     clamps, model = module("clamps"), untrained()
     rows = torch.tensor([[7, 1, 9, 3, 9, 3], [7, 1, 9, 3, 7, 1]])
-    batch = tracer.LossBatch(rows[:, :-1], rows[:, 1:], torch.arange(5) == 4, 0, model)
+    batch = tracer.LossBatch(rows[:, :-1], rows[:, 1:], (torch.arange(5) == 4).expand(len(rows), -1), 0, model)
     getattr(clamps, loss)(None, batch).sum().backward()
     moved = {n.removeprefix("blocks.").replace("attn.", "") for n, p in model.named_parameters() if p.grad is not None}
     assert parts <= moved and not moved & {"1.W_V", "1.W_O", "unembed.W_U"}

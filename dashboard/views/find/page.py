@@ -94,15 +94,17 @@ def _draw(run: Run) -> None:
         draw_answer(_answer(run, trace, step, measure, ranked))
     draw_beside(run, step, lambda other, at: _answer_of(other, at, measure))
     left, right = st.columns([7, 5], gap="large")
-    aside = right.container(key="find_aside")
+    passages, aside = left.container(key="find_passages"), right.container(key="find_aside")
+    if steps:
+        with passages:  # first: on a phone the ranking is below it, and would be pushed down
+            draw_top(run, read, focus, step)
     with aside:
         _draw_ranking(run, trace, step, measure, ranked, focus)
-    with left, st.container(key="find_passages"):
+    with passages:
         if not steps:
             _say_why_not(run)
             return
         try:
-            draw_top(run, read, focus, step)
             off = _off(run, trace, read)
             found = _search(run, read, off)
             if found is not None:

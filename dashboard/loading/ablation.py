@@ -163,6 +163,15 @@ def clean(run: Run, step: int) -> dict[str, float]:
     return {name: float(found[name][:, where].mean()) for name, _, where in batches(run).sequences()}
 
 
+def first_seen(run: Run, step: int) -> float | None:
+    """Mean loss with all heads on of tokens that stand there for the first time; None where nothing repeats."""
+    from tracer.data.probes import new_tokens
+
+    if not repeats(run):
+        return None
+    return float(_clean(run, step)["repeat"][:, new_tokens(batches(run).repeat.period)].mean())
+
+
 def clean_by_position(run: Run, step: int) -> dict[str, np.ndarray]:
     """Mean losses with all heads on by loss position, by probe."""
     return {name: losses.mean(0).numpy() for name, losses in _clean(run, step).items()}

@@ -13,6 +13,7 @@ from dashboard import loading
 from dashboard.loading import head_scores
 from dashboard.loading.kept import AS_RECORDED
 from dashboard.loading.rows import evenly
+from tracer.diagnosis import early
 from tracer.store import NothingRecorded, Run, stamps
 from tracer.store.about import Kind
 from tracer.store.choosing import last_values, settings
@@ -64,6 +65,8 @@ class Summary:
     """Cannot its trace be read?"""
     heads: str
     """How many there are, in words: "2 × 4 heads"; empty while none were recorded."""
+    early: bool
+    """Has it too few records for a word on its loss, so for one on what its heads do not do?"""
 
     @property
     def share(self) -> float:
@@ -90,7 +93,7 @@ def _summary(run: Run) -> Summary:
     meta, about = run.meta, run.about
     loss, losses, loss_step = TRAINING, (), 0
     step, best, score, step_ms, induction = int(meta["step"]), None, float("nan"), float("nan"), True
-    control, damaged, stands_out, heads = float("nan"), False, False, ""
+    control, damaged, stands_out, heads, too_few = float("nan"), False, False, "", False
     try:
         trace = loading.trace(run)
     except NothingRecorded:
@@ -98,7 +101,7 @@ def _summary(run: Run) -> Summary:
     except ValueError:
         trace, damaged = None, True
     if trace is not None and trace.sizes["step"]:
-        step = max(step, int(trace["step"][-1]))
+        step, too_few = max(step, int(trace["step"][-1])), early(trace)
         if (name := next((one for one in LOSSES if head_scores.holds(trace, one)), None)) is not None:
             values = trace[name].values
             loss, losses = LOSSES[name], thinned(values)
@@ -115,7 +118,7 @@ def _summary(run: Run) -> Summary:
         about.kind, meta.get("preset"), about.author, step, about.steps, loss, losses, loss_step, best, stands_out,
         induction, score, control,
         int(meta["n_params"]), loading.size_mb(run), when(meta["created"]), step_ms, damaged,
-        heads,
+        heads, too_few,
     )  # fmt: skip
 
 

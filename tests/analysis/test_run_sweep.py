@@ -199,7 +199,7 @@ def test_mistakes_are_named(run, options, words):
 
 def test_numbers_of_two_kinds_never_stand_side_by_side(run):
     sweep_run(run, ["resample"], [0], draws=2)
-    with pytest.raises(ValueError, match="was swept with draws=2, not draws=5: sweep the same way, or remove"):
+    with pytest.raises(ValueError, match="was swept with draws=2, now draws=5: sweep the same way, or remove"):
         sweep_run(run, ["resample"], [2])
 
 
@@ -207,7 +207,7 @@ def test_means_that_held_the_row_itself_are_not_continued(run):
     sweep_run(run, ["mean"], [0])
     described = run.dir / "effects.zarr" / "mean" / "zarr.json"  # as sweeps were written that did not say it
     described.write_text(described.read_text().replace('"mean_of"', '"unused"'))
-    with pytest.raises(ValueError, match="was swept with mean_of=None, not mean_of=8 times as many sequences, for"):
+    with pytest.raises(ValueError, match="was swept with mean_of=None, now mean_of='8 times as many sequences, for"):
         sweep_run(run, ["mean"], [2])
 
 
@@ -215,7 +215,7 @@ def test_draws_from_rows_that_repeat_are_not_continued(run):
     sweep_run(run, ["resample"], [0])
     described = run.dir / "effects.zarr" / "resample" / "zarr.json"  # as older sweeps were written
     described.write_text(described.read_text().replace('"drawn_from"', '"unused"'))
-    with pytest.raises(ValueError, match="drawn_from=None, not drawn_from=other sequences, for `repeat` without"):
+    with pytest.raises(ValueError, match="drawn_from=None, now drawn_from='other sequences, for `repeat` without"):
         sweep_run(run, ["resample"], [2])
 
 

@@ -19,7 +19,6 @@ from streamlit.testing.v1 import AppTest
 from dashboard import state, theme
 from dashboard.loading import ablation
 from dashboard.loading.ablation import Setup
-from dashboard.shared import choosers
 from dashboard.views.ablate import costs, sweep
 from tests.dashboard.words import answer, changes, strip, written
 from tracer import ablate, data
@@ -242,14 +241,15 @@ def test_losses_and_their_intervals_are_drawn_where_they_are() -> None:
     assert "+1.000 <small>" in markup and markup.count('class="chosen"') == 1
 
 
-@pytest.mark.parametrize(("guess", "worse"), [(0.1, True), (99.0, False)])
-def test_worse_than_guessing_is_said(
-    guess: float, worse: bool, open_page: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(choosers, "scale", lambda *_: theme.Scale("Loss", "nats", 0, 1, chance=guess))
-    said = written(open_page("ablate", run="tiny", off=((0, 0),)))
-    assert (f"nats, worse than a uniform guess ({guess:.3f})" in said) == worse
-    assert (f"nats (uniform guess {guess:.3f})" in said) != worse
+def test_the_loss_beside_it_is_of_tokens_that_are_new(open_page: Open, small_run: Run) -> None:
+    """Not a uniform guess: a model costs more than that on tokens that nothing foretells."""
+    tokens = ablation.batches(small_run).repeat.tokens
+    logits = small_run.model(10)(tokens).double()
+    losses = -logits.log_softmax(-1)[:, :-1].gather(-1, tokens[:, 1:, None])[..., 0]
+    new = [[j > 0 and row[j + 1] not in row[: j + 1] for j in range(len(row) - 1)] for row in tokens.tolist()]
+    expected = float(losses[torch.tensor(new)].mean())
+    said = written(open_page("ablate", run="tiny", step=10, off=((0, 0),)))
+    assert f"nats (tokens seen for the first time: {theme.fmt(expected, 'loss')})" in said
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 from streamlit.testing.v1 import AppTest
 
 from dashboard import jobs, navigation, state, theme
@@ -47,6 +48,14 @@ def heads_drawn(app: AppTest) -> list[str]:
     """What each picture of heads is called, in the order of the page."""
     html = "".join(e.proto.body for e in app.get("html") if "heads-strip" in e.proto.body)
     return re.findall(r"<img src='data:image/png;base64,[^']+' alt='([^']+)'", html)
+
+
+def test_of_too_few_records_no_head_is_said_to_be_missing(open_page: Open, copy_run: Callable[..., Run]) -> None:
+    run = copy_run("short")
+    store = zarr.open_group(str(run.dir / "trace.zarr"), mode="r+")
+    store["train_loss"][7:] = np.nan  # pyrefly: ignore[unsupported-operation]
+    said = written(open_page("runs"))
+    assert said.count("Too early to say") == 1 and said.count("No induction head") == 1  # of the other run
 
 
 def test_one_run_is_a_row(open_page: Open, small_run: Run) -> None:

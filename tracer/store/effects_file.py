@@ -52,8 +52,8 @@ class EffectsWriter:
         theirs, ours = read_trace(path)["effect"].attrs, self._attrs
         if differ := [name for name in SAME[mode] if theirs.get(name) != ours[name]]:
             raise ValueError(
-                f"{path} was swept with {', '.join(f'{name}={theirs.get(name)}' for name in differ)}, not "
-                f"{', '.join(f'{name}={ours[name]}' for name in differ)}: sweep the same way, or remove that folder"
+                f"{path} was swept with {', '.join(f'{name}={theirs.get(name)!r}' for name in differ)}, now "
+                f"{', '.join(f'{name}={ours[name]!r}' for name in differ)}: sweep the same way, or remove that folder"
             )
         return self._writer(path).steps
 

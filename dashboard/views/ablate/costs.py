@@ -65,7 +65,7 @@ class Rows(NamedTuple):
 
 
 def draw_verdict(run: Run, setup: Setup) -> dict[str, Cost] | None:
-    """The answer: what the main loss becomes, beside guessing; returned is the cost on every probe."""
+    """The answer: what the main loss becomes, beside that without copying; returned is the cost on every probe."""
     main = ablation.batches(setup.opened).main(setup.mode).name
     on = ablation.WORDS[main]
     try:
@@ -80,16 +80,18 @@ def draw_verdict(run: Run, setup: Setup) -> dict[str, Cost] | None:
         return None
     how = {"zero": "Without {}", "mean": "With {} averaged", "resample": "With {} resampled"}[setup.mode]
     done = how.format(switches.named(setup.off)) + ", patterns frozen," * setup.frozen
-    draw_answer(f"{done} the loss on {on} goes {_goes(found[main], choosers.scale('repeat_loss', run).chance)}.")
+    first = ablation.first_seen(setup.opened, setup.step) if main == "repeat" else None
+    draw_answer(f"{done} the loss on {on} goes {_goes(found[main], first, choosers.scale('repeat_loss', run).chance)}.")
     return found
 
 
-def _goes(cost: Cost, guess: float | None) -> str:
-    """A loss before and after, beside that of a guess."""
+def _goes(cost: Cost, first: float | None, guess: float | None) -> str:
+    """A loss before and after, beside that of tokens that are new to the sequence, else that of a guess."""
     words = f"from {theme.fmt(cost.before, 'loss')} to {theme.fmt(cost.after, 'loss')} nats"
-    if guess is not None:
-        said = theme.fmt(guess, "loss")
-        words += f", worse than a uniform guess ({said})" if cost.after > guess else f" (uniform guess {said})"
+    if first is not None:
+        words += f" (tokens seen for the first time: {theme.fmt(first, 'loss')})"
+    elif guess is not None:
+        words += f" (uniform guess {theme.fmt(guess, 'loss')})"
     return words + "; the change could be nothing" * (cost.change.low <= 0 <= cost.change.high)
 
 

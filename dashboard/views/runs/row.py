@@ -128,7 +128,7 @@ def _draw_found(facts: Summary, any_heads: bool) -> None:
         st.markdown(f"Induction head **{head}**")
         st.caption(score if math.isnan(facts.control) else f"{score} (control {theme.fmt(facts.control, 'induction')})")
     else:
-        st.caption("No induction head")
+        st.caption("Too early to say" if facts.early else "No induction head")
 
 
 def _draw_actions(run: Run, facts: Summary) -> None:

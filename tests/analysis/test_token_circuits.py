@@ -22,6 +22,15 @@ def test_streamed_is_dense(block: int, k: int, monkeypatch: pytest.MonkeyPatch) 
     assert found.rows.tolist() == (at // 31).tolist() and found.cols.tolist() == (at % 31).tolist()
 
 
+@pytest.mark.parametrize("block", [1, 40, 2**22])
+def test_entries_off_the_diagonal_alone(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_circuits, "BLOCK", block)
+    left = torch.randn(17, 17, generator=torch.Generator().manual_seed(3)) + 9 * torch.eye(17)
+    found = largest(left, torch.eye(17), 10_000, apart=True)
+    entries = sorted(((float(left[i, j]), i, j) for i in range(17) for j in range(17) if i != j), reverse=True)
+    assert list(zip(found.values.tolist(), found.rows.tolist(), found.cols.tolist(), strict=True)) == entries
+
+
 @pytest.mark.parametrize("block", [1, 50, 2**22])
 def test_own_rank_is_dense(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_circuits, "BLOCK", block)

@@ -161,7 +161,7 @@ def test_a_head_in_words(open_page: Open, small_run: Run) -> None:
         ov = read @ attn.W_V[2] @ write @ model.W_U
         qk = (read @ attn.W_Q[2]) @ (read @ attn.W_K[2]).T * model.config.scale
     names = {token: text for text, token in small_run.tokenizer.get_vocab().items()}
-    for title, whole in (("Moves", ov), ("Looks", qk)):
+    for title, whole in (("Moves", ov.clone().fill_diagonal_(-torch.inf)), ("Looks", qk)):
         table, (values, at) = shown(app, f"words_{title.lower()}"), whole.flatten().topk(12)
         one, other, found = table.values()
         assert list(found) == pytest.approx(values.tolist(), rel=1e-4)

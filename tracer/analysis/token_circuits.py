@@ -24,15 +24,23 @@ class Entries(NamedTuple):
     values: Float[Tensor, " k"]
 
 
-def largest(left: Float[Tensor, "rows d_head"], right: Float[Tensor, "d_head cols"], k: int) -> Entries:
-    """The k largest entries of left @ right. 2 rows cols d_head FLOPs, BLOCK + k entries of memory."""
+def largest(
+    left: Float[Tensor, "rows d_head"], right: Float[Tensor, "d_head cols"], k: int, *, apart: bool = False
+) -> Entries:
+    """The k largest entries of left @ right; `apart`: of those off its diagonal.
+
+    2 rows cols d_head FLOPs, BLOCK + k entries of memory.
+    """
     n_rows, n_cols = len(left), right.shape[1]
-    k = min(k, n_rows * n_cols)
+    k = min(k, n_rows * n_cols - apart * min(n_rows, n_cols))
     best, at = left.new_empty(0), torch.empty(0, dtype=torch.int64, device=left.device)
     step = max(1, BLOCK // n_cols)
     for start in range(0, n_rows, step):
-        block = (left[start : start + step] @ right).flatten()
-        if len(best) == k and block.max() <= best[-1]:  # selecting costs more than the product
+        product = left[start : start + step] @ right
+        if apart:
+            product[:, start:].fill_diagonal_(-torch.inf)
+        block = product.flatten()
+        if len(best) == k > 0 and block.max() <= best[-1]:  # selecting costs more than the product
             continue
         values, index = block.topk(min(k, len(block)))
         best, at = torch.cat([best, values]), torch.cat([at, index + start * n_cols])

@@ -134,7 +134,7 @@ class HeadVocabulary:
     """One head over the vocabulary; every list is of token ids with the value, the largest first."""
 
     moves: list[tuple[int, int, float]]
-    """OV: the token that is looked at, and the one whose logit it raises."""
+    """OV: the token that is looked at, and another whose logit it raises."""
     copies: list[tuple[int, float]]
     """Tokens that raise themselves more than any other."""
     copied: float
@@ -151,7 +151,7 @@ def words(run: Run, step: int, head: Head) -> HeadVocabulary:
 
     with torch.no_grad():
         who, whom, left, right = halves(run, step, head)
-        moves, looks = token_circuits.largest(left, right, TOP), token_circuits.largest(who, whom, TOP)
+        moves, looks = token_circuits.largest(left, right, TOP, apart=True), token_circuits.largest(who, whom, TOP)
         share, best = token_circuits.copied(left, right, TOP)
     copies = list(zip(best.rows.tolist(), best.values.tolist(), strict=True))
     return HeadVocabulary(_triples(moves), copies, share, _triples(looks))

@@ -41,7 +41,7 @@ def draw_words(run: Run, step: int, head: Head, why_not: str) -> None:
 
     copied = "OV: tokens that raise themselves most" if found.copies else "No token raises itself most."
     lists = [
-        ("Moves", "OV: the strongest of all pairs", ["looked at", "raises", "logit"], found.moves),
+        ("Moves", "OV: the strongest pairs of two tokens", ["looked at", "raises", "logit"], found.moves),
         ("Copies", copied, ["token", "its own logit"], found.copies),
         ("Looks", "QK: the strongest of all pairs", ["query token", "attended token", "score"], found.looks),
     ]

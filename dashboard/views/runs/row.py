@@ -17,7 +17,7 @@ from tracer.analysis.head_sets import THRESHOLD
 from tracer.store import Run
 
 WIDTHS = (20, 16, 15, 38, 21, 14)
-TITLES = ("Run", "Model", "Loss", "Heads, last snapshot", "Finding", "")
+TITLES = ("Run", "Model", "Loss", "Heads, last snapshot (bold: has a role)", "Finding", "")
 SPARK_SHARE = 0.15
 """A line that has just begun gets at least this much of the width."""
 

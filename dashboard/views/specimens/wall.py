@@ -22,7 +22,8 @@ from tracer.specimens.system_figures import Outcome
 
 STYLE = """<style>
 .wall { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(17rem, 45%), 1fr)); gap: .9rem; }
-.wall + .wall { margin-top: .9rem; }
+h2.wall-of { font-size: 1rem; font-weight: 600; margin: 0 0 .7rem; padding: 0; }
+.wall + .wall-of { margin-top: 1.6rem; }
 .wall a { display: flex; flex-direction: column; gap: .5rem; padding: .9rem 1rem; border-radius: .5rem; min-width: 0;
   border: 1px solid color-mix(in srgb, currentColor 16%, transparent); color: inherit; text-decoration: none; }
 .wall a:hover, .wall a:focus-visible { border-color: currentColor; }
@@ -54,7 +55,10 @@ def draw_wall(places: Sequence[StoryPlace], papers: Sequence[PaperResults]) -> N
         _card(anchor(paper), _curves(paper), paper.title, "".join(_chip(*one) for one in counted(paper)))
         for paper in papers
     ]
-    walls = [f"<div class='wall'>{''.join(cards)}</div>" for cards in (systems, told) if cards]
+    walls = [
+        f"<h2 class='wall-of'>{title}</h2><div class='wall'>{''.join(cards)}</div>"
+        for title, cards in (("Tutorials", systems), ("Papers", told)) if cards
+    ]  # fmt: skip
     with st.container(key="specimen-wall"):
         st.html(STYLE + "".join(walls))
 

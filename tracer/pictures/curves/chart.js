@@ -196,21 +196,26 @@ function newChart(part) {
     const { left, top, width, height } = chart.layout;
     if (!chart.looked.x && !chart.looked.y && !bandCodes) return;
     ctx.beginPath();
-    ctx.rect(left, top - 2, width, height + 4);
+    ctx.rect(left - 3, top - 3, width + 6, height + 6); // a line's width, and a point's
     ctx.clip();
   }
   function drawLine(ctx, line) {
     // hundreds of thousands of points: no call but the canvas's own
     const { xs, foot, rise } = chart.layout;
     const start = line * chart.steps.length;
+    const [first, second] = chart.points[line];
+    if (first !== undefined && second === undefined) {
+      fillDisc(ctx, ctx.strokeStyle, xs[first], foot - rise * codes[start + first], 2.5); // a line of one point
+      return;
+    }
     let open = false;
     ctx.setLineDash(DASHES[(chart.head.dashes[line] ?? 0) % DASHES.length]);
     ctx.beginPath();
     for (const step of chart.points[line]) {
       const x = xs[step];
       const y = foot - rise * codes[start + step];
-      if (!open) ctx.moveTo(x, y);
-      ctx.lineTo(open ? x : x + 0.01, y);
+      if (open) ctx.lineTo(x, y);
+      else ctx.moveTo(x, y);
       open = true;
     }
     ctx.stroke();

@@ -39,7 +39,7 @@ def spectrum(values: np.ndarray) -> go.Figure:
         )
     )  # fmt: skip
     figure.update_layout(
-        height=300, margin={"l": 84, "r": 60, "t": 24, "b": 24},
+        height=250, margin={"l": 84, "r": 60, "t": 24, "b": 24},
         polar={
             "bgcolor": "rgba(0,0,0,0)",
             "angularaxis": {**quiet, "tickvals": [0, 90, 180, 270], "ticks": "outside", "ticklen": 6,

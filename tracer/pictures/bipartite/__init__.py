@@ -16,7 +16,7 @@ ALL = 2**14
 """Edges that are sent whole: 12 layers of 12 heads have 9,504, 32 of 32 have 507,904 (10 MB)."""
 OWN, OTHERS = 4, 250
 """Of more: the strongest that each head reads, those that read it, and the strongest of all."""
-ROW, ALL_ROWS, LEAST = 50, 440, 20
+ROW, ALL_ROWS, LEAST = 72, 440, 20
 """Pixels: a head with its role, all heads of a layer where they are many, and the least of one."""
 
 

@@ -122,13 +122,14 @@ def timeline(
             "xref": "paper",
             "yref": f"{axis} domain",
             "y": 1.05,
+            "yshift": 3,
             "yanchor": "bottom",
             "showarrow": False,
             "bgcolor": ink.page,
             "borderpad": 0,
-        }  # no line runs through it
+        }  # no line runs through it, nor a label of its axis
         texts += [
-            dict(text=name, x=0, xanchor="left", **place),
+            dict(text=name, x=0, xanchor="left", xshift=-SIDES[0], **place),
             dict(text=now, x=1, xanchor="right", font={"size": 12}, **place),
         ]  # fmt: skip
     if warmup and n:

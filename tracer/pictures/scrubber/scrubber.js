@@ -267,10 +267,11 @@ function makeScrubber(part) {
     return near.sort((a, b) => far(a) - far(b))[0] ?? null;
   }
   /** Where the words of events stand that have room: right of their lines, in the first row that is free there; left of
-   * them where neither is. The first to be placed stay. */
+   * them where neither is, up to the next line, whose words they would seem to be. The first to be placed stay. */
   function placesOf(ctx, events) {
     const taken = Array.from({ length: ROWS }, () => []);
     const places = new Map();
+    const lines = events.map(({ step }) => xOf(placeOfStep(step)));
     ctx.font = `600 11px ${part.theme.sans}`; // as wide as they get
     for (const event of events) {
       const wide = ctx.measureText(event.label).width;
@@ -279,7 +280,9 @@ function makeScrubber(part) {
         left >= 0 &&
         left + wide <= layout.width &&
         taken[row].every(([from, to]) => left >= to + 8 || left + wide <= from - 8);
-      const place = [at + 4, at - 4 - wide].flatMap((left) => taken.map((_, row) => [left, row])).find(isFree);
+      const before = at - 4 - wide;
+      const sides = lines.some((line) => line >= before && line < at) ? [at + 4] : [at + 4, before];
+      const place = sides.flatMap((left) => taken.map((_, row) => [left, row])).find(isFree);
       if (!place) continue;
       const [left, row] = place;
       taken[row].push([left, left + wide]);

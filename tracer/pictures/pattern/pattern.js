@@ -8,6 +8,8 @@
  *   keys: string[] | null, key_breaks: number[] }} PatternHeader
  */
 
+const LEVEL = 8; // of 256: shades of tokens in a text are told apart no finer, so that a move of the mouse changes few
+const WIDE = 24; // letters of a token that may be wider than its text
 const CORNER = { high: 88, wide: 170, said: 276 }; // room for the scale and two lines; where the page says more below
 
 export default (args) => live(args, makePattern);
@@ -124,7 +126,7 @@ function makePattern(part) {
     list.forEach((span, j) => {
       const [q, k] = by ? [j, i] : [i, j];
       const blind = cell && isUnseen(q, k);
-      const tint = cell && !blind ? tintOf(share(q, k)) : -1;
+      const tint = cell && !blind ? LEVEL * Math.floor(tintOf(share(q, k)) / LEVEL) : -1;
       if (span.tint !== tint) {
         span.tint = tint;
         span.style.background = lut.tints[tint] ?? "";
@@ -215,6 +217,7 @@ function makePattern(part) {
       span.onpointerleave = span.onblur = () => point(null);
       element("bdi", "", token, span);
       span.ariaLabel = `${kind} ${position(axis, i)}: ${token}`;
+      if (token.length > WIDE) span.dataset.wide = "";
       if (breaks.includes(i)) element("br", "", null, text);
       return span;
     });

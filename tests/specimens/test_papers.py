@@ -128,7 +128,7 @@ def test_claims_are_asked_of_the_seeds_that_have_their_runs_and_told(tmp_path: P
     told = json.loads(json.dumps(facts(folder, found, answers)))
     assert told["claims"][0]["figures"] == {"0": 0.5, "1": 1.5} and told["runs"]["a"]["seconds"] == 60
     text, page = as_text(told), as_markdown(told, folder.page)
-    assert "2 trainings, 1.0 minutes" in text and "Of 1 claims: 1 holds." in text
+    assert "2 trainings, 1.0 minutes" in text and "Of 1 claim: 1 holds." in text
     assert all(len(line) <= 96 for line in text.splitlines()) and "our prediction, not published" in text
     assert page.startswith("# Words\n") and "| **holds** |" in page
 
@@ -182,7 +182,7 @@ def test_a_claim_whose_code_raises_is_an_error_and_the_others_stand(tmp_path: Pa
     told = json.loads(json.dumps(facts(folder, found, answers), allow_nan=False))
     assert told["status"] == 3 and told["claims"][1]["errors"] == {} and set(told["claims"][0]["errors"]) == {"0", "2"}
     text, page = as_text(told), as_markdown(told, folder.page)
-    assert "Of 4 claims: 3 error, 1 holds." in text and " ".join(text.split()).count("raised KeyError: 'b'") == 1
+    assert "Of 4 claims: 1 holds, 3 error." in text and " ".join(text.split()).count("raised KeyError: 'b'") == 1
     assert page.count("| **error** |") == 3 and "| **holds** | stands" in page
 
 

@@ -205,7 +205,7 @@ def test_what_is_told_holds_every_claim_figure_and_check() -> None:
     for run in seeds[0].values():
         run.meta["cost"] = {"seconds": 60.0}
     found = Reproduction(folder, seeds, answers_of(folder.paper, seeds))
-    assert "3 trainings, 3.0 minutes" in str(found) and "Of 3 claims: 3 holds." in str(found)
+    assert "3 trainings, 3.0 minutes" in str(found) and "Of 3 claims: 3 hold." in str(found)
     assert "single-head-unscaled, held-out loss: 6.400; published near 6.4 in training" in str(found)
     assert all(len(line) <= 96 for line in str(found).splitlines())
     assert "| `single-head-residual` | held-out perplexity | 68.28 | 68.28 |" in found.page

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from tracer.specimens.chart_points import chart_points
 from tracer.specimens.paper_folder import PaperFolder
 from tracer.specimens.paper_runs import seconds
-from tracer.specimens.paper_verdicts import ClaimAnswer, exit_status, told_ends
+from tracer.specimens.paper_verdicts import ClaimAnswer, PaperVerdict, exit_status, told_ends
 from tracer.specimens.system_figures import figures, outcome, published_size
 from tracer.specimens.systems import System
 from tracer.specimens.table_parts import markdown_table, plain
@@ -19,6 +20,8 @@ from tracer.store import Run
 WIDTH = 96
 COLUMNS = (16, 44, 34)
 """Verdict, claim, what came out here."""
+VERDICTS = get_args(PaperVerdict)
+"""In the order in which they are counted."""
 HOLDS = {True: "yes", False: "no", None: "–"}
 """Of a check; None of a question."""
 
@@ -211,11 +214,17 @@ def _minutes(told: Mapping[str, Any]) -> str:
     return f"{n} training{'s' * (n != 1)}{clock}"
 
 
+def counted(told: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How many claims have each verdict, what holds first: ("holds", "4 hold"), ("fails", "1 fails")."""
+    verdicts = Counter(claim["verdict"] for claim in told["claims"])
+    ranked = sorted(verdicts.items(), key=lambda one: VERDICTS.index(one[0]))
+    return [(verdict, f"{n} {verdict.removesuffix('s') if n > 1 else verdict}") for verdict, n in ranked]
+
+
 def _count(told: Mapping[str, Any]) -> str:
-    verdicts = [claim["verdict"] for claim in told["claims"]]
-    if not verdicts:
+    if not (n := len(told["claims"])):
         return ""
-    return f"Of {len(verdicts)} claims: " + ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts)) + "."
+    return f"Of {n} claim{'s' * (n > 1)}: {', '.join(words for _, words in counted(told))}."
 
 
 def _numbers(*values: float) -> list[str]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import streamlit as st
 
 from dashboard import loading, navigation, state, theme
 from dashboard.views.specimens.chart_of_paper import draw_chart
 from tracer.specimens.paper_results import PaperResults
-from tracer.specimens.paper_tables import rows, spent
+from tracer.specimens.paper_tables import counted, rows, spent
 
 BADGES = {
     "holds": ("✓", "green"), "weaker": ("◐", "orange"), "fails": ("✕", "red"), "too close to tell": ("≈", "gray"),
@@ -35,7 +33,7 @@ def draw_papers(papers: list[PaperResults]) -> None:
 
 def _draw_paper(paper: PaperResults) -> None:
     st.subheader(paper.title, anchor=anchor(paper), width="content")
-    st.markdown(" ".join(badge(verdict, words) for verdict, words in counted(paper)))
+    st.markdown(" ".join(badge(verdict, words) for verdict, words in counted(paper.told)))
     lead, _, rest = paper.page.partition("\n\n")
     words, picture = st.columns([4, 5], gap="large") if paper.told.get("chart") else (st.container(), st.container())
     with words:
@@ -61,13 +59,6 @@ def _draw_paper(paper: PaperResults) -> None:
                     state.open_run(name)
                     st.switch_page(navigation.page("heads"))
     st.code(paper.command, language=None, wrap_lines=True)
-
-
-def counted(paper: PaperResults) -> list[tuple[str, str]]:
-    """How many of its claims have each verdict, what holds first: ("holds", "4 hold"), ("fails", "1 fails")."""
-    verdicts = Counter(claim["verdict"] for claim in paper.told["claims"])
-    ranked = sorted(verdicts.items(), key=lambda one: [*BADGES, one[0]].index(one[0]))
-    return [(verdict, f"{n} {verdict.removesuffix('s') if n > 1 else verdict}") for verdict, n in ranked]
 
 
 def badge(verdict: str, words: str = "") -> str:

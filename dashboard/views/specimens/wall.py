@@ -12,12 +12,13 @@ import streamlit as st
 from dashboard import theme
 from dashboard.views.specimens import data as reading
 from dashboard.views.specimens.fold import told_for
-from dashboard.views.specimens.papers import BADGES, anchor, counted
+from dashboard.views.specimens.papers import BADGES, anchor
 from dashboard.views.specimens.specimen_card import StoryPlace
 from dashboard.views.specimens.thumbnail import thumbnail
 from tracer.pictures.colours import LINES
 from tracer.pictures.montage import montage
 from tracer.specimens.paper_results import PaperResults
+from tracer.specimens.paper_tables import counted
 from tracer.specimens.system_figures import Outcome
 
 STYLE = """<style>
@@ -52,7 +53,7 @@ def draw_wall(places: Sequence[StoryPlace], papers: Sequence[PaperResults]) -> N
         for place in places
     ]
     told = [
-        _card(anchor(paper), _curves(paper), paper.title, "".join(_chip(*one) for one in counted(paper)))
+        _card(anchor(paper), _curves(paper), paper.title, "".join(_chip(*one) for one in counted(paper.told)))
         for paper in papers
     ]
     walls = [

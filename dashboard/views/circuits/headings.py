@@ -75,7 +75,7 @@ Source: [Elhage et al. 2021]({elhage}), Detecting Copying Behavior.
 """
 WORDS = """
 **What does the head do with single tokens, by its weights alone?** *Moves*: looking at the first token raises the
-second, another one. *Copies*: tokens that raise themselves. *Looks*: at the first token it likes to look at the
+second, a different one. *Copies*: tokens that raise themselves. *Looks*: at the first token it likes to look at the
 second. For example, where `open` stands beside `close` under *Moves*, looking at `open` makes the model say `close`.
 
 {terms[WORDS]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from functools import partial
 
 import streamlit as st
 from streamlit.navigation.page import Page
@@ -36,6 +37,10 @@ def pages(shown: str = "landing") -> list[Page]:
 
 
 def _page(name: str, url: str, shown: bool = True) -> Page:
-    view = importlib.import_module(f"dashboard.views.{name}.page")
-    return st.Page(view.page, title=TITLES[name], url_path=url, default=url == "landing",
+    return st.Page(partial(_draw, name), title=TITLES[name], url_path=url, default=url == "landing",
                    visibility="visible" if shown else "hidden")  # fmt: skip
+
+
+def _draw(name: str) -> None:
+    """A page; its modules are imported when it is first drawn, because a server's first page would wait for them."""
+    importlib.import_module(f"dashboard.views.{name}.page").page()

@@ -3,17 +3,20 @@
 import numpy as np
 import pytest
 import xarray as xr
+from scipy.special import stdtrit
 
 from tracer.measures import MEASURES, SE, SEQUENCES
 from tracer.measures.intervals import margins, student, student_tails, within
 
 
 def test_every_quantile_is_that_of_a_table() -> None:
-    """Printed in every textbook; the tails beyond a quantile hold what is left."""
+    """Printed in every textbook, and in scipy to all digits; the tails beyond a quantile hold what is left."""
     table = {1: 12.7062, 2: 4.3027, 3: 3.1824, 4: 2.7764, 10: 2.2281, 30: 2.0423, 60: 2.0003, 120: 1.9799}
     assert {free: student(free) for free in table} == pytest.approx(table, abs=5.1e-5)
     for free, t in table.items():
         assert student_tails(np.array([t, -t, 0.0]), free) == pytest.approx([0.05, 0.05, 1], abs=1e-5)
+    for free in (1, 2, 3, 7, 15, 16.5, 31, 127, 1023, 65535):
+        assert student(free) == pytest.approx(float(stdtrit(free, 0.975)), rel=1e-9)
     assert float(student_tails(np.array(1.0), 1)) == pytest.approx(0.5)  # Cauchy's distribution
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,13 +16,26 @@ if TYPE_CHECKING:
 
 NORMAL = 1.959964
 """The 97.5 % quantile of the normal distribution."""
+STEPS = 6
+"""Of Newton's, the first from the normal distribution's; of 2 degrees, the slowest, the fifth moves it by 7e-8."""
+SIMPSON = np.array([1, *[4, 2] * 99, 4, 1]) / 600
+"""Weights of 201 points from 0 to 1."""
 
 
+@cache
 def student(free: float) -> float:
-    """The 97.5 % quantile of Student's t."""
-    from scipy.special import stdtrit
+    """The 97.5 % quantile of Student's t, of `free` >= 1 degrees of freedom, to 1e-9 below a hundred thousand.
 
-    return float(stdtrit(free, 0.975))
+    scipy.special has it too, and takes 0.25 s to import, which the first page of a server would wait for.
+    With t = sqrt(free) tan(angle) the density is that of cos(angle)^(free - 1), flat enough for Simpson's rule; its
+    integral bends down, so that Newton's steps come from below.
+    """
+    half = math.sqrt(math.pi) / 2 * math.exp(math.lgamma(free / 2) - math.lgamma((free + 1) / 2))
+    angle = math.atan(NORMAL / math.sqrt(free))
+    for _ in range(STEPS):
+        density = np.cos(np.linspace(0, angle, len(SIMPSON))) ** (free - 1)
+        angle += float((0.95 * half - SIMPSON @ density * angle) / density[-1])
+    return math.sqrt(free) * math.tan(angle)
 
 
 def student_tails(t: Float[np.ndarray, "*any"], free: int) -> Float[np.ndarray, "*any"]:

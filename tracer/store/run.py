@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from tracer.store.layout import (
     NotARun,
     NothingRecorded,
     is_locked,
+    names_in,
     resume_path,
     snapshot_path,
     state_path,
@@ -138,13 +140,11 @@ class Run:
     @property
     def stamp(self) -> str:
         """Changes whenever more of the run is committed; the key for whoever caches what was read."""
-        files = [
-            self.dir / "run.json",
-            self.dir / "findings.jsonl",
-            *(self.dir / "trace.zarr" / "step" / "c").glob("[!.]*"),
-        ]
-        files += sorted((self.dir / "effects.zarr").glob("[!.]*/step/c/[!.]*"))
-        return " ".join(f"{path.stat().st_mtime_ns}" for path in files if path.exists())
+        run = str(self.dir)
+        traces = [f"{run}/trace.zarr", *(f"{run}/effects.zarr/{name}" for name in names_in(f"{run}/effects.zarr"))]
+        files = [f"{run}/run.json", f"{run}/findings.jsonl"]
+        files += [f"{trace}/step/c/{name}" for trace in traces for name in names_in(f"{trace}/step/c")]
+        return " ".join(map(_changed, files))
 
     @property
     def job(self) -> str:
@@ -369,3 +369,11 @@ class Run:
                 f"with `tracer train`, and --overwrite if it holds weights"
             )
         return load_tensors(resume_path(self.dir, step))
+
+
+def _changed(file: str) -> str:
+    """When, in ns; nothing where there is no such file."""
+    try:
+        return str(os.stat(file).st_mtime_ns)
+    except OSError:
+        return ""

@@ -62,7 +62,7 @@ class Forks:
 def serve() -> None:
     """Read cases from stdin, one a line, until it ends."""
     for name in ("torch._dynamo", "xarray", "zarr", "accelerate", "transformers", "tracer.cli.commands",
-                 "tracer.training.loop", "tracer.ablate", "tracer.store.chunks", "tracer.store.schema",
+                 "tracer.training.loop", "tracer.ablate", "tracer.store.chunk_arrays", "tracer.store.schema",
                  "tracer.watching.opening", "tracer.analysis.run_sweep", "dashboard.loading.run_summaries",
                  "safetensors.torch", "tokenizers", "google_crc32c",
                  "transformers.models.gpt2.modeling_gpt2"):  # fmt: skip

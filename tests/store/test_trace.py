@@ -213,7 +213,9 @@ def told(folder, name, **words):
     path.write_text(json.dumps(meta))
 
 
-@pytest.mark.parametrize("words", [{"scale_factor": 2.0}, {"scale_factor": "x"}, {"units": "days since 1970-01-01"}])
+@pytest.mark.parametrize(
+    "words", [{"scale_factor": 2.0}, {"scale_factor": "x"}, {"units": "days since 1970-01-01"}, {"_FillValue": {}}]
+)
 def test_no_attribute_changes_a_value(writer, tmp_path, words):
     writer.append(3, row(1.5))
     writer.close()
@@ -225,13 +227,18 @@ def test_no_attribute_changes_a_value(writer, tmp_path, words):
 
 @pytest.mark.parametrize(
     "words",
-    [{"fill_value": None}, {"fill_value": 10**400}, {"dimension_names": [5]}, {"attributes": {"_FillValue": {}}}],
+    [
+        *({"fill_value": fill} for fill in (None, 10**400, "x", {})),
+        *({"dimension_names": names} for names in ([5], [], None)),
+        {"codecs": [{"name": "bytes", "configuration": {"endian": "big"}}, {"name": "zstd"}, {"name": "crc32c"}]},
+        {"chunk_key_encoding": {"name": "v2", "configuration": {"separator": "."}}},
+    ],
 )
 def test_metadata_that_means_nothing_is_damage(writer, tmp_path, words):
     writer.append(3, row(1.5))
     writer.close()
     told(tmp_path / "t.zarr", "step", **words)
-    with pytest.raises(Damaged, match=r"t\.zarr is damaged or not of manyeyes"):
+    with pytest.raises(Damaged, match=r"t\.zarr/zarr\.json is damaged or not of manyeyes"):
         read_trace(tmp_path / "t.zarr")
 
 

@@ -135,7 +135,7 @@ def _arrays(run: Run, name: str, folder: Path) -> Iterator[tuple[str, Any]]:
         return
     from tracer.store.chunks import MOST_METADATA, layout
 
-    kinds = layout(folder)
+    kinds, _ = layout(folder)
     ended = run.meta["status"] in ENDED and not run.live and not name.startswith("effects")
     if ended and kinds["step"].shape != (rows.sizes["step"],):
         lost = kinds["step"].shape[0] - rows.sizes["step"]

@@ -1,4 +1,4 @@
-"""A Zarr store inside a run directory: bounded regular files of its own, verified when they are read.
+"""The chunks of a Zarr group inside a run directory: bounded regular files of its own, verified when they are read.
 
 Before anything is decoded, `layout` reads the group's metadata and refuses every format, codec and type but ours.
 Then each chunk that is read is 1. a regular file inside the folder, 2. of the checksum (CRC-32C) that ends it, 3. said
@@ -9,20 +9,18 @@ more instead.
 
 from __future__ import annotations
 
-import asyncio
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import google_crc32c
 import numpy as np
+from numcodecs.vlen import VLenUTF8
 from numcodecs.zstd import Zstd
-from zarr.abc.store import ByteRequest
-from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
-from zarr.storage import LocalStore
 
-from tracer.files.disk import Batch, Damaged, read_bytes, read_json
+from tracer.files.disk import Damaged, read_bytes, read_json
 from tracer.store.sign_of_life import trains_elsewhere
 
 MOST_METADATA = 16 << 20
@@ -41,14 +39,31 @@ SEPARATORS = ("/", ".")
 
 @dataclass(frozen=True)
 class Chunks:
-    """How the chunks of an array are laid out and coded."""
+    """How the chunks of an array are laid out and coded, and what is said of it."""
 
     shape: tuple[int, ...]
     chunk: tuple[int, ...]
     dtype: str
     checked: bool
     """Does each end in a checksum? Then all of them are written, too."""
-    over_steps: bool
+    dims: tuple[str, ...]
+    fill: Any
+    """The values of a chunk that was never written."""
+    separator: str
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def over_steps(self) -> bool:
+        return self.dims[:1] == ("step",)
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """What a reader gets."""
+        return np.dtypes.StringDType() if self.dtype == "string" else np.dtype(self.dtype)
+
+    def key(self, place: tuple[int, ...]) -> str:
+        """The name of a chunk below the array's folder."""
+        return "c" + "".join(f"{self.separator}{at}" for at in place)
 
     @property
     def nbytes(self) -> int:
@@ -56,8 +71,9 @@ class Chunks:
         return MOST_STRINGS if self.dtype == "string" else math.prod(self.chunk) * np.dtype(self.dtype).itemsize
 
 
-def layout(root: Path) -> dict[str, Chunks]:
-    """The arrays of a group, by name; Damaged where they are not of the kind that manyeyes writes."""
+def layout(root: Path) -> tuple[dict[str, Chunks], dict[str, Any]]:
+    """The arrays of a group, by name, and what is said of the group; Damaged where they are not of the kind that
+    manyeyes writes."""
     path = root / "zarr.json"
     for name in (".zgroup", ".zmetadata", ".zarray"):
         if (root / name).exists():
@@ -67,10 +83,10 @@ def layout(root: Path) -> dict[str, Chunks]:
         arrays = meta["consolidated_metadata"]["metadata"]
         if meta["zarr_format"] != 3 or meta["node_type"] != "group" or len(arrays) > MOST_ARRAYS:
             raise ValueError("it is no group of format 3")
-        return {name: _chunks(name, one) for name, one in arrays.items()}
+        return {name: _chunks(name, one) for name, one in arrays.items()}, dict(meta["attributes"])
     except Damaged:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise Damaged(f"{path} is damaged or not of manyeyes: {error}") from error
 
 
@@ -94,56 +110,48 @@ def _chunks(name: str, meta: dict[str, Any]) -> Chunks:
         raise refuse("sizes that cannot be")
     if any(n == 0 < of for n, of in zip(chunk, shape, strict=True)):
         raise refuse("empty chunks")
-    found = Chunks(tuple(shape), tuple(chunk), dtype, "crc32c" in codecs, meta["dimension_names"][:1] == ["step"])
+    dims, attrs, endian = meta["dimension_names"], meta["attributes"], meta["codecs"][0].get("configuration", {})
+    if len(dims) != len(shape) or any(type(name) is not str for name in dims) or type(attrs) is not dict:
+        raise refuse("no names for its axes or odd attributes")
+    if endian.get("endian", "little") != "little":
+        raise refuse("another order of bytes")
+    fill = meta["fill_value"]
+    if fill is None:
+        raise refuse("nothing where nothing was written")
+    if dtype != "string":
+        fill = np.dtype(dtype).type(fill)
+    found = Chunks(
+        tuple(shape),
+        tuple(chunk),
+        dtype,
+        "crc32c" in codecs,
+        tuple(dims),
+        fill,
+        keys["configuration"]["separator"],
+        attrs,
+    )
     if max(shape, default=0) > MOST_ROWS or math.prod(chunk) > MOST_CHUNK or found.nbytes > MOST_CHUNK:
         raise Damaged(f"array {name!r} is declared as {shape} in chunks of {chunk}: more than is read")
-    if dtype == "string" and (type(meta["fill_value"]) is not str or math.prod(shape) > 1 << 20):
+    if dtype == "string" and (type(fill) is not str or math.prod(shape) > 1 << 20):
         raise refuse("too many strings")
     return found
 
 
-class ChunkStore(LocalStore):
-    """What `zarr` reads and writes through; writes have their names only after `commit`."""
+class ChunkFiles:
+    """The files of a group, each verified when it is read."""
 
-    def __init__(self, root: Path | str, *, read_only: bool = False, shared: ChunkStore | None = None) -> None:
-        super().__init__(root, read_only=read_only)
-        self.arrays: dict[str, Chunks] = shared.arrays if shared else {}
-        there = Path(root)
-        self.batch: Batch = shared.batch if shared else Batch(next(x for x in (there, *there.parents) if x.exists()))
-        self.committed: list[int] = shared.committed if shared else [0]
-        """Rows whose step is written, in a list of one: copies of a store share it."""
-        self.failed: list[OSError] = shared.failed if shared else []
-        """Why chunks could not be written since the last commit."""
+    def __init__(self, root: Path, staged: Callable[[Path], Path | None] = lambda path: None) -> None:
+        self.root = root
+        self.arrays: dict[str, Chunks] = {}
+        self.attrs: dict[str, Any] = {}
+        self.committed = 0
+        """Rows whose step is written."""
+        self._staged = staged
+        """Where a file lies that has not its name yet."""
 
-    def with_read_only(self, read_only: bool = False) -> ChunkStore:
-        return ChunkStore(self.root, read_only=read_only, shared=self)
-
-    def commit(self) -> None:
-        """Errors: the OSError of a chunk that could not be written; then none of the others has its name either."""
-        failed = self.failed[:1]
-        self.failed.clear()
-        self.batch.commit(*failed)
-
-    async def _open(self, *, mode: Any = None) -> None:
-        self._ensure_open_sync()
-
-    def _ensure_open_sync(self) -> None:
-        """zarr's own makes all folders above its root, too, where the run was moved away meanwhile."""
-        if not self.read_only:
-            self.batch.make(self.root)
-        self._is_open = True
-
-    async def get(
-        self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
-    ) -> Buffer | None:  # fmt: skip
-        return await asyncio.to_thread(self.get_sync, key, prototype=prototype, byte_range=byte_range)
-
-    def get_sync(
-        self, key: str, *, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
-    ) -> Buffer | None:  # fmt: skip
-        assert byte_range is None, "chunks are read whole"
-        content = self.read(key)
-        return None if content is None else (prototype or default_buffer_prototype()).buffer.from_bytes(content)
+    def lay_out(self) -> None:
+        """Read what arrays there are."""
+        self.arrays, self.attrs = layout(self.root)
 
     def read(self, key: str) -> bytes | None:
         """The content of a file, verified; None where there is none and need not be."""
@@ -156,10 +164,21 @@ class ChunkStore(LocalStore):
                 ) from error
             raise
 
+    def chunk(self, name: str, place: tuple[int, ...]) -> np.ndarray | None:
+        """The values of a chunk, whole; None where none was written and none need be."""
+        chunks = self.arrays[name]
+        content = self.read(f"{name}/{chunks.key(place)}")
+        if content is None:
+            return None
+        decoded = decode(content, chunks)
+        if chunks.dtype == "string":
+            return np.array(VLenUTF8().decode(decoded), chunks.numpy).reshape(chunks.chunk)
+        return np.frombuffer(decoded, chunks.numpy).reshape(chunks.chunk)
+
     def _verified(self, key: str) -> bytes | None:
         path, (name, _, rest) = self.root / key, key.partition("/")
         chunks = self.arrays.get(name) if rest[:1] == "c" else None
-        path = self.batch.staged(path) or path
+        path = self._staged(path) or path
         try:
             content = read_bytes(path, self.root.parent, 2 * MOST_CHUNK if chunks else MOST_METADATA)
         except (FileNotFoundError, NotADirectoryError):
@@ -178,23 +197,7 @@ class ChunkStore(LocalStore):
         place = rest.replace("/", ".").split(".")[1:]
         if name == "step" and place == ["0"]:  # written when the arrays are laid out
             return True
-        return not chunks.over_steps or int(place[0]) * chunks.chunk[0] < self.committed[0]
-
-    async def set(self, key: str, value: Buffer) -> None:
-        await asyncio.to_thread(self.set_sync, key, value)
-
-    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        if self.batch.staged(self.root / key) is None and not (self.root / key).exists():
-            await self.set(key, value)
-
-    def set_sync(self, key: str, value: Buffer) -> None:
-        self._check_writable()
-        try:
-            self.batch.stage(self.root / key, value.as_buffer_like())
-        except OSError as error:
-            if key.endswith("zarr.json"):  # which zarr reads again at once
-                raise
-            self.failed.append(error)  # raised here, zarr would leave the tasks beside this one to complain at exit
+        return not chunks.over_steps or int(place[0]) * chunks.chunk[0] < self.committed
 
 
 def _verify(path: Path, content: bytes, chunks: Chunks) -> None:
@@ -209,11 +212,16 @@ def _verify(path: Path, content: bytes, chunks: Chunks) -> None:
     if chunks.checked and chunks.dtype != "string":
         return
     try:  # no checksum says that this will go well
-        decoded = cast(Any, Zstd()).decode(body)
+        decoded = decode(content, chunks)
     except RuntimeError as error:
         raise Damaged(f"{path} is damaged: {error}") from error
     if chunks.dtype == "string" and int.from_bytes(decoded[:4], "little") != math.prod(chunks.chunk):
         raise Damaged(f"{path} is damaged: it does not hold as many strings as it must")
+
+
+def decode(content: bytes, chunks: Chunks) -> bytes:
+    """What zstd compressed, before the checksum."""
+    return cast(Any, Zstd()).decode(content[:-4] if chunks.checked else content)
 
 
 def content_size(frame: bytes) -> int | None:

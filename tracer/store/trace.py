@@ -23,7 +23,7 @@ from tracer.store.layout import UNCOMMITTED
 if TYPE_CHECKING:
     import numpy as np
 
-    from tracer.store.chunks import ChunkStore
+    from tracer.store.chunk_store import ChunkStore
 
 CHUNK_STEPS = 64
 CHUNK_BYTES = 4 << 20
@@ -53,12 +53,12 @@ def _open(path: Path, mode: str) -> tuple[Any, ChunkStore]:
     """The group and its store; what is not of our kind is refused before it is opened."""
     import zarr
 
-    from tracer.store.chunks import ChunkStore, layout
+    from tracer.store.chunk_store import ChunkStore
 
     store = ChunkStore(path)
     with _strangers(path):
         if mode != "w":
-            store.arrays.update(layout(path))
+            store.files.lay_out()
         return zarr.open_group(store, mode=mode, zarr_format=3), store  # pyrefly: ignore[bad-argument-type]
 
 
@@ -129,7 +129,7 @@ class TraceWriter:
         self._taken_at, self._cost = time.perf_counter(), 0.0
 
     def _count(self, steps: np.ndarray) -> None:
-        self._committed = self._store.committed[0] = committed(steps)
+        self._committed = self._store.files.committed = committed(steps)
         self.last_step = int(steps[self._committed - 1]) if self._committed else -1
         """The last step with a row, committed or buffered; -1 when there is none."""
         self.steps = set(steps[: self._committed].tolist())
@@ -250,7 +250,7 @@ class TraceWriter:
         self._store.commit()
         self._step[at] = np.array([step for step, _ in rows])
         self._store.commit()
-        self._committed = self._store.committed[0] = at.stop
+        self._committed = self._store.files.committed = at.stop
         self._cost = time.perf_counter() - began
 
     def close(self) -> None:
@@ -267,16 +267,17 @@ def read_trace(path: Path) -> Any:
     """
     import xarray as xr
 
-    from tracer.store.chunks import ChunkStore, layout
+    from tracer.store.chunk_arrays import ChunkArrays
+    from tracer.store.chunks import ChunkFiles
 
-    store = ChunkStore(path, read_only=True)
+    files = ChunkFiles(path)
     with _strangers(path):
-        store.arrays.update(layout(path))
+        files.lay_out()
         # values are what is written: no attribute (scale_factor, units, ...) makes others of them
-        dataset = xr.open_zarr(store, chunks=None, consolidated=True, zarr_format=3, decode_cf=False)
+        dataset = xr.open_dataset(files, engine=ChunkArrays, decode_cf=False)  # pyrefly: ignore[bad-argument-type]
         names = str(dataset.attrs.pop("coordinates", "")).split()
         dataset = dataset.set_coords([name for name in names if name in dataset])
-        store.committed[0] = n_rows = committed(dataset["step"].values)
+        files.committed = n_rows = committed(dataset["step"].values)
     return dataset.isel(step=slice(0, n_rows))
 
 
